@@ -1,0 +1,83 @@
+"""`tlp tune`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tlp.cli.options import (
+    BATCH_HELP,
+    LAYOUT_HELP,
+    NETWORK_HELP,
+    SHAPE_HELP,
+    TARGET_HELP,
+    parse_shape,
+)
+
+EXAMPLES = """Examples: tlp tune resnet50 --minutes 20  |  tlp tune exported.pt2 --trials 2000
+--target "llvm -mcpu=haswell -num-cores=2" --work-dir runs/mine (the same folder again resumes)"""
+
+DEFAULT_MINUTES = 20.0
+
+
+def tune(
+    network: Annotated[str, typer.Argument(help=NETWORK_HELP)],
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Tuning time of this call; 20 if --trials is not given either."),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Trials of the work folder in all, earlier calls included.")
+    ] = None,
+    target: Annotated[str, typer.Option(help=TARGET_HELP)] = "native",
+    work_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the run; an old one resumes. [runs/NETWORK]")
+    ] = None,
+    batch: Annotated[int, typer.Option(help=BATCH_HELP)] = 1,
+    input_shape: Annotated[str | None, typer.Option(help=SHAPE_HELP)] = None,
+    weight_layouts: Annotated[bool, typer.Option(help=LAYOUT_HELP)] = True,
+    picks: Annotated[int, typer.Option(help="Candidates measured in a round.")] = 10,
+    build_timeout: Annotated[float, typer.Option(help="Seconds for one build.")] = 30.0,
+    run_timeout: Annotated[float, typer.Option(help="Seconds for one candidate's run.")] = 30.0,
+    seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON on standard output.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
+) -> None:
+    """Tune a network on this machine, check its output and compare its latency."""
+    from tlp.errors import TlpError
+    from tlp.measuring.pool import Limits
+    from tlp.networks.spec import NetworkSpec
+    from tlp.reports.progress import TerminalObserver
+    from tlp.reports.tables import console, show_summary
+    from tlp.tuning.run import TuneSettings
+    from tlp.tuning.run import tune as run_tune
+    from tlp.tuning.search import SearchSettings
+
+    if picks < 1:
+        raise TlpError(f"--picks is {picks}; give at least 1")
+    for name, seconds in (("--build-timeout", build_timeout), ("--run-timeout", run_timeout)):
+        if not seconds > 0:
+            raise TlpError(f"{name} is {seconds}; give more than 0")
+    spec = NetworkSpec(network, batch, parse_shape(input_shape))
+    settings = TuneSettings(
+        network=spec,
+        work_dir=work_dir if work_dir is not None else Path("runs") / spec.name,
+        target=target,
+        trials=trials,
+        minutes=DEFAULT_MINUTES if minutes is None and trials is None else minutes,
+        weight_layouts=weight_layouts,
+        seed=seed,
+        search=SearchSettings(picks=picks),
+        limits=Limits(build=build_timeout, run=run_timeout),
+    )
+    with TerminalObserver(quiet) as observer:
+        result = run_tune(settings, observer)
+    if json_output:
+        print(json.dumps(result.summary))
+    else:
+        show_summary(result.summary, console())

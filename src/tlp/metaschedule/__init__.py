@@ -1,0 +1,1 @@
+"""The TVM border: only this package and :mod:`tlp.networks` hold TVM objects."""

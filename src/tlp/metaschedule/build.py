@@ -1,0 +1,125 @@
+"""Building workloads and candidates, and the layouts that candidates give to their weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tlp.metaschedule.arguments import Array
+
+ENTRY = "main"
+# Suffix that SplitLayoutRewritePreproc gives to the functions that lay weights out.
+_PREPACK = "_weight_prepack"
+
+
+@dataclass(frozen=True)
+class Built:
+    """A compiled candidate: its entry function and the arguments it takes.
+
+    ``shapes`` are those of the scheduled program: weights may be laid out anew.
+    """
+
+    library: Any
+    entry: Any
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def build_unscheduled(mod: Any, target: Any) -> Any:
+    """Compile a workload as it is and return its entry function."""
+    import tvm
+
+    return tvm.tirx.build(mod, target=target)[ENTRY]
+
+
+def build_candidate(mod: Any, target: Any) -> Built:
+    """Compile a scheduled program as the network will call it: with its weights laid out.
+
+    Raises
+    ------
+    Exception
+        What TVM or LLVM raise.
+    """
+    import tvm
+    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+
+    shapes = tuple(
+        (str(info.dtype), tuple(int(extent) for extent in info.shape))
+        for info in ArgInfo.from_entry_func(mod, remove_preproc=True)
+    )
+    lowered = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
+    library = tvm.tirx.build(lowered, target=target)
+    # Looking the function up makes LLVM emit machine code, which belongs to the build's time.
+    return Built(library, library[ENTRY], shapes)
+
+
+def lay_out_weights(mod: Any, target: Any, inputs: list[Array]) -> list[Array]:
+    """The workload's inputs as a scheduled program takes them.
+
+    The network's weights are laid out by the functions that SplitLayoutRewritePreproc cuts off
+    the scheduled program; the same functions are built and run here, so that checking a
+    candidate also checks them.
+
+    Parameters
+    ----------
+    mod
+        Scheduled module, its layout blocks still inside.
+    inputs
+        Values of the unscheduled workload's inputs, in order; outputs are not among them.
+    """
+    import tvm
+    from tvm import relax
+
+    scheduled = mod[ENTRY].with_attr("global_symbol", "candidate")
+    builder = relax.BlockBuilder()
+    variables = [
+        relax.Var(f"input{i}", relax.TensorType(value.shape, str(value.dtype)))
+        for i, value in enumerate(inputs)
+    ]
+    outputs = [
+        relax.TensorType(buffer.shape, str(buffer.dtype))
+        for buffer in list(scheduled.params)[len(inputs) :]
+    ]
+    with builder.function("main", variables):
+        with builder.dataflow():
+            candidate = builder.add_func(scheduled, "candidate")
+            called = builder.emit(relax.call_tir(candidate, variables, outputs))
+            result = builder.emit_output(called)
+        builder.emit_func_output(result)
+    split = relax.transform.SplitLayoutRewritePreproc()(builder.get())
+    prepack = [name for name in split.get_global_vars() if name.name_hint.endswith(_PREPACK)]
+    if not prepack:
+        return inputs
+    return _run_prepack(tvm, relax, split, target, inputs)
+
+
+def _run_prepack(tvm: Any, relax: Any, split: Any, target: Any, inputs: list[Array]) -> list[Array]:
+    """Run the calls that lay out weights and return what the candidate is then called with."""
+    main = split[ENTRY]
+    bindings = [binding for block in main.body.blocks for binding in block.bindings]
+    environment: dict[Any, Any] = dict(zip(main.params, inputs, strict=True))
+    for binding in bindings:
+        value = binding.value
+        if isinstance(value, relax.TupleGetItem):
+            environment[binding.var] = environment[value.tuple_value][value.index]
+            continue
+        if not isinstance(value, relax.Call) or len(value.args) < 2:
+            environment[binding.var] = environment.get(value)
+            continue
+        name, arguments = value.args[0], [environment[field] for field in value.args[1].fields]
+        if not name.name_hint.endswith(_PREPACK):
+            return arguments
+        info = value.ty_args[0]
+        fields = list(info.fields) if hasattr(info, "fields") else [info]
+        results = [
+            np.zeros([int(extent) for extent in field.shape], str(field.dtype)) for field in fields
+        ]
+        function = split[name].with_attr("global_symbol", ENTRY)
+        entry = tvm.tirx.build(tvm.IRModule({ENTRY: function}), target=target)[ENTRY]
+        buffers = [tvm.runtime.tensor(array) for array in (*arguments, *results)]
+        entry(*buffers)
+        laid_out = [buffer.numpy() for buffer in buffers[len(arguments) :]]
+        environment[binding.var] = laid_out if len(fields) > 1 else laid_out[0]
+    raise ValueError("the scheduled program is not called after its weights are laid out")

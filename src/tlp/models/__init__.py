@@ -1,0 +1,1 @@
+"""Cost models: the scorer interface and the models that rank candidates."""

@@ -1,0 +1,71 @@
+"""A process that times the network in PyTorch eager mode on request."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from tlp.networks.load import load_module, run
+from tlp.networks.prepare import load_reference
+from tlp.networks.spec import NetworkSpec
+from tlp.processes import die_with_parent
+
+_WARM_UPS = 2
+
+
+def eager_server(
+    connection: Connection, spec: NetworkSpec, folder: Path, cores: tuple[int, ...]
+) -> None:
+    """Serve timings of the network over ``connection`` until told to stop.
+
+    Sends ``("ready",)`` once the network is warm. Answers ``("time", repeats)`` with the seconds
+    of each forward pass on the reference input; ``("stop",)`` ends. Sends ``("error", text)`` and
+    ends if anything fails. The process ends with its parent.
+    """
+    parent = multiprocessing.parent_process()
+    die_with_parent(None if parent is None else parent.pid)
+    try:
+        call = _start(spec, folder, cores)
+        connection.send(("ready",))
+        while True:
+            request, *content = connection.recv()
+            if request == "stop":
+                return
+            if request != "time":
+                raise ValueError(f"unknown request {request!r}")
+            connection.send([_seconds(call) for _ in range(int(content[0]))])
+    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+        return
+    except Exception as error:
+        with contextlib.suppress(OSError):
+            connection.send(("error", f"{type(error).__name__}: {error}"))
+    finally:
+        connection.close()
+
+
+def _start(spec: NetworkSpec, folder: Path, cores: tuple[int, ...]) -> Any:
+    # Before torch is loaded: its thread pools look at both.
+    os.sched_setaffinity(0, cores)
+    os.environ["OMP_NUM_THREADS"] = str(len(cores))
+    import torch
+
+    torch.set_num_threads(len(cores))
+    inputs = tuple(torch.from_numpy(array) for array in load_reference(folder).x1)
+    module = load_module(spec.localised(folder))
+    for _ in range(_WARM_UPS):
+        run(module, inputs)
+    return lambda: module(*inputs)
+
+
+def _seconds(call: Any) -> float:
+    import torch
+
+    with torch.inference_mode():
+        start = time.perf_counter()
+        call()
+        return time.perf_counter() - start

@@ -1,0 +1,1 @@
+"""Measured programs: statuses, the run's SQLite store."""

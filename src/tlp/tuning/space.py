@@ -1,0 +1,392 @@
+"""The decision space: candidates of a task as rows of small integers.
+
+A sketch is a trace without its decisions. Each of its sampling instructions takes one of a list
+of values, so a candidate is a sketch and one index a decision. Rows are ``int32 [n, 1 + d]``:
+the sketch, then an index into each decision's values; unused columns hold -1.
+
+Replay repairs decisions (a compute location that the loops do not offer, a tile of an extent
+that other decisions changed), so the number of rows is an upper bound of the number of programs,
+and values that come back from a replay are added to the lists.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import itertools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.int32]
+Decisions = tuple[tuple[int, ...], ...]
+
+_HASH_SEED = 0x7F4A7C15
+
+
+class DecisionKind(str, enum.Enum):
+    """What a sampling instruction decides."""
+
+    TILE = "tile"
+    CATEGORY = "category"
+    LOCATION = "location"
+
+
+@functools.lru_cache(maxsize=4096)
+def factorisations(extent: int, parts: int, limit: int) -> tuple[tuple[int, ...], ...]:
+    """All ordered factorisations of ``extent`` into ``parts`` factors, the last at most ``limit``.
+
+    Examples
+    --------
+    >>> factorisations(4, 2, 2)
+    ((2, 2), (4, 1))
+    """
+    if parts == 1:
+        return ((extent,),) if extent <= limit else ()
+    divisors = [d for d in range(1, int(extent**0.5) + 1) if extent % d == 0]
+    divisors += [extent // d for d in reversed(divisors) if d * d != extent]
+    return tuple(
+        (first, *rest)
+        for first in divisors
+        for rest in factorisations(extent // first, parts - 1, limit)
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _primes(number: int) -> tuple[int, ...]:
+    found, divisor = [], 2
+    while divisor * divisor <= number:
+        if number % divisor == 0:
+            found.append(divisor)
+            while number % divisor == 0:
+                number //= divisor
+        divisor += 1
+    return (*found, number) if number > 1 else tuple(found)
+
+
+def _tile_neighbours(values: Sequence[tuple[int, ...]]) -> npt.NDArray[np.int32]:
+    """Tiles that differ by moving one prime factor: ``int32 [k, most]``, padded with itself."""
+    index = {value: position for position, value in enumerate(values)}
+    lists = []
+    for value in values:
+        found = set()
+        for source, target in itertools.permutations(range(len(value)), 2):
+            for prime in _primes(value[source]):
+                moved = list(value)
+                moved[source] //= prime
+                moved[target] *= prime
+                position = index.get(tuple(moved))
+                if position is not None:
+                    found.add(position)
+        lists.append(sorted(found))
+    width = max(1, max((len(found) for found in lists), default=1))
+    table = np.empty((len(values), width), np.int32)
+    for position, found in enumerate(lists):
+        table[position] = np.resize(np.array(found or [position], np.int32), width)
+    return table
+
+
+@functools.lru_cache(maxsize=1024)
+def _cached_neighbours(values: tuple[tuple[int, ...], ...]) -> npt.NDArray[np.int32]:
+    return _tile_neighbours(values)
+
+
+class Decision:
+    """One sampling instruction: its kind, its values, and what replays granted.
+
+    Parameters
+    ----------
+    kind
+        Tile, category or location.
+    values
+        Each value as a tuple: the factors of a tile, the index of a category, a location.
+    meaning
+        What the model is told for each value of a category, such as the unroll step.
+    limit
+        Largest innermost factor of a tile.
+    """
+
+    def __init__(
+        self,
+        kind: DecisionKind,
+        values: Sequence[tuple[int, ...]],
+        meaning: Sequence[float] | None = None,
+        limit: int = 0,
+    ) -> None:
+        if not values:
+            raise ValueError(f"a {kind.value} decision needs at least one value")
+        self.kind = kind
+        self.limit = limit
+        self.values: list[tuple[int, ...]] = list(values)
+        self._meaning = None if meaning is None else list(meaning)
+        self._index = {value: position for position, value in enumerate(self.values)}
+        self._refresh()
+
+    def _refresh(self) -> None:
+        width = max(len(value) for value in self.values)
+        if self.kind is DecisionKind.TILE:
+            table = np.log2(np.array(self.values, np.float32))
+            self._neighbours = _cached_neighbours(tuple(self.values))
+        elif self._meaning is not None:
+            table = np.log2(1 + np.array(self._meaning, np.float32))[:, None]
+        else:
+            table = np.array(self.values, np.float32)
+        self.features: npt.NDArray[np.float32] = table.reshape(len(self.values), width)
+        weights = np.ones(len(self.values), np.float64)
+        asked = getattr(self, "_asked", np.zeros(0))
+        granted = getattr(self, "_granted", np.zeros(0))
+        self._asked = np.zeros(len(self.values))
+        self._granted = np.zeros(len(self.values))
+        self._asked[: len(asked)] = asked
+        self._granted[: len(granted)] = granted
+        self._weights = weights
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def width(self) -> int:
+        """Number of feature columns."""
+        return int(self.features.shape[1])
+
+    def index_of(self, value: tuple[int, ...]) -> int:
+        """Index of a value; a value that a replay brought back for the first time is added.
+
+        A tile of a new extent brings all factorisations of that extent.
+        """
+        known = self._index.get(value)
+        if known is not None:
+            return known
+        fresh: Iterable[tuple[int, ...]] = (value,)
+        if self.kind is DecisionKind.TILE:
+            extent = int(np.prod(value))
+            fresh = (value, *factorisations(extent, len(value), self.limit))
+        elif self.kind is DecisionKind.CATEGORY:
+            raise ValueError(f"category {value} is not one of {self.values}")
+        for item in fresh:
+            if item not in self._index:
+                self._index[item] = len(self.values)
+                self.values.append(item)
+        self._refresh()
+        return self._index[value]
+
+    def record(self, asked: int, granted: int) -> None:
+        """Remember what a replay made of an asked-for value."""
+        self._asked[asked] += 1
+        if asked == granted:
+            self._granted[asked] += 1
+        else:
+            self._asked[granted] += 1
+            self._granted[granted] += 1
+
+    def sample(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.int32]:
+        """Random indices; values that replays keep refusing become rare."""
+        if self.kind is DecisionKind.LOCATION and self._asked.any():
+            share = (self._granted + 1) / (self._asked + 1)
+            return rng.choice(len(self), size=count, p=share / share.sum()).astype(np.int32)
+        return rng.integers(0, len(self), size=count, dtype=np.int32)
+
+    def neighbours(
+        self, rng: np.random.Generator, current: npt.NDArray[np.int32]
+    ) -> npt.NDArray[np.int32]:
+        """A random value near each current one (tiles), or any other value."""
+        if self.kind is DecisionKind.TILE:
+            pick = rng.integers(0, self._neighbours.shape[1], size=len(current))
+            return self._neighbours[current, pick]
+        return self.sample(rng, len(current))
+
+
+class DecisionSpace:
+    """All candidates of a task.
+
+    Parameters
+    ----------
+    sketches
+        The decisions of each sketch, in the order of its trace.
+    """
+
+    def __init__(self, sketches: Sequence[Sequence[Decision]]) -> None:
+        if not sketches:
+            raise ValueError("a decision space needs at least one sketch")
+        self.sketches: tuple[tuple[Decision, ...], ...] = tuple(tuple(s) for s in sketches)
+        self.width = 1 + max(len(decisions) for decisions in self.sketches)
+        rng = np.random.default_rng(_HASH_SEED)
+        self._multipliers = rng.integers(1, 2**63, size=self.width, dtype=np.uint64) | np.uint64(1)
+        self._layout = _feature_layout(self.sketches)
+
+    @property
+    def upper_bound(self) -> int:
+        """Number of rows; replay maps some of them to the same program."""
+        return sum(self.sketch_size(sketch) for sketch in range(len(self.sketches)))
+
+    def sketch_size(self, sketch: int) -> int:
+        """Number of rows of one sketch."""
+        size = 1
+        for decision in self.sketches[sketch]:
+            size *= len(decision)
+        return size
+
+    def row(self, sketch: int, decisions: Decisions) -> Rows:
+        """Row ``int32 [1 + d]`` of explicit decisions; unknown tiles and locations are added.
+
+        Raises
+        ------
+        ValueError
+            If the sketch has another number of decisions, or a category is unknown.
+        """
+        space = self.sketches[sketch]
+        if len(decisions) != len(space):
+            raise ValueError(
+                f"sketch {sketch} has {len(space)} decisions, {len(decisions)} were given"
+            )
+        row = np.full(self.width, -1, np.int32)
+        row[0] = sketch
+        for position, (decision, value) in enumerate(zip(space, decisions, strict=True)):
+            row[1 + position] = decision.index_of(tuple(value))
+        return row
+
+    def decisions(self, row: Rows) -> tuple[int, Decisions]:
+        """Sketch and explicit decisions of a row."""
+        sketch = int(row[0])
+        return sketch, tuple(
+            decision.values[int(row[1 + position])]
+            for position, decision in enumerate(self.sketches[sketch])
+        )
+
+    def record_replay(self, asked: Rows, granted: Rows) -> None:
+        """Learn which compute locations replays grant."""
+        for position, decision in enumerate(self.sketches[int(asked[0])]):
+            if decision.kind is DecisionKind.LOCATION:
+                decision.record(int(asked[1 + position]), int(granted[1 + position]))
+
+    def hashes(self, rows: Rows) -> npt.NDArray[np.uint64]:
+        """64-bit hash of each row, for set operations on whole generations."""
+        mixed = (rows.astype(np.int64) + 2).astype(np.uint64) * self._multipliers[None, :]
+        mixed ^= mixed >> np.uint64(29)
+        mixed *= np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(32)
+        total = mixed.sum(axis=1, dtype=np.uint64)
+        total *= np.uint64(0x94D049BB133111EB)
+        return total ^ (total >> np.uint64(31))
+
+    def uniform(self, rng: np.random.Generator, count: int) -> Rows:
+        """Random rows: each sketch alike, each value of a decision alike."""
+        rows = np.full((count, self.width), -1, np.int32)
+        rows[:, 0] = rng.integers(0, len(self.sketches), size=count)
+        for sketch, decisions in enumerate(self.sketches):
+            chosen = np.flatnonzero(rows[:, 0] == sketch)
+            for position, decision in enumerate(decisions):
+                rows[chosen, 1 + position] = decision.sample(rng, len(chosen))
+        return rows
+
+    def mutate(self, rng: np.random.Generator, rows: Rows) -> Rows:
+        """Change one to three decisions of each row, half of the time to a neighbouring value."""
+        rows = rows.copy()
+        for sketch, decisions in enumerate(self.sketches):
+            chosen = np.flatnonzero(rows[:, 0] == sketch)
+            free = [p for p, decision in enumerate(decisions) if len(decision) > 1]
+            if not len(chosen) or not free:
+                continue
+            for chance in (1.0, 0.5, 0.25):
+                active = chosen[rng.random(len(chosen)) < chance]
+                column = rng.choice(np.array(free), size=len(active))
+                near = rng.random(len(active)) < 0.5
+                for position in free:
+                    here = active[(column == position) & near]
+                    rows[here, 1 + position] = decisions[position].neighbours(
+                        rng, rows[here, 1 + position]
+                    )
+                    here = active[(column == position) & ~near]
+                    rows[here, 1 + position] = decisions[position].sample(rng, len(here))
+        return rows
+
+    def crossover(self, rng: np.random.Generator, rows: Rows, count: int) -> Rows:
+        """Mix pairs of rows of the same sketch decision by decision: at most ``count`` rows."""
+        if not len(rows):
+            return rows
+        first = rows[rng.integers(0, len(rows), size=count)]
+        second = rows[rng.integers(0, len(rows), size=count)]
+        same = first[:, 0] == second[:, 0]
+        first, second = first[same], second[same]
+        return np.where(rng.random(first.shape) < 0.5, first, second).astype(np.int32)
+
+    def enumerate(self, most: int) -> Rows | None:
+        """Every row, or None if there are more than ``most``."""
+        if self.upper_bound > most:
+            return None
+        parts = []
+        for sketch, decisions in enumerate(self.sketches):
+            size = self.sketch_size(sketch)
+            rows = np.full((size, self.width), -1, np.int32)
+            rows[:, 0] = sketch
+            remainder = np.arange(size)
+            for position, decision in enumerate(decisions):
+                rows[:, 1 + position] = remainder % len(decision)
+                remainder //= len(decision)
+            parts.append(rows)
+        return np.concatenate(parts)
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the columns of :meth:`encode`."""
+        return list(self._layout.names)
+
+    def encode(self, rows: Rows) -> npt.NDArray[np.float32]:
+        """Features of rows, ``float32 [n, f]``; NaN where a sketch lacks the decision.
+
+        Decisions of the same kind stand in the same columns whatever the sketch; tiles as log2
+        of their factors, followed by the sums a tree cannot build by itself: log2 of the
+        iterations at each tiling level, over all tiles of the same number of parts.
+        """
+        layout = self._layout
+        encoded = np.full((len(rows), len(layout.names)), np.nan, np.float32)
+        encoded[:, 0] = rows[:, 0]
+        for sketch, decisions in enumerate(self.sketches):
+            chosen = np.flatnonzero(rows[:, 0] == sketch)
+            if not len(chosen):
+                continue
+            block = np.full((len(chosen), len(layout.names)), np.nan, np.float32)
+            block[:, 0] = sketch
+            for start, stop in layout.levels.values():
+                block[:, start:stop] = 0
+            for position, decision in enumerate(decisions):
+                start = layout.starts[sketch][position]
+                values = decision.features[rows[chosen, 1 + position]]
+                block[:, start : start + decision.width] = values
+                if decision.kind is DecisionKind.TILE:
+                    level = layout.levels[decision.width]
+                    block[:, level[0] : level[1]] += values
+            encoded[chosen] = block
+        return encoded
+
+
+class _FeatureLayout:
+    def __init__(self) -> None:
+        self.names: list[str] = ["sketch"]
+        self.starts: list[list[int]] = []
+        self.levels: dict[int, tuple[int, int]] = {}
+
+
+def _feature_layout(sketches: Sequence[Sequence[Decision]]) -> _FeatureLayout:
+    """Give the n-th decision of a kind and width the same columns in every sketch."""
+    layout = _FeatureLayout()
+    slots: dict[tuple[str, int, int], int] = {}
+    for decisions in sketches:
+        seen: dict[tuple[str, int], int] = {}
+        starts = []
+        for decision in decisions:
+            kind = (decision.kind.value, decision.width)
+            seen[kind] = seen.get(kind, -1) + 1
+            slot = (*kind, seen[kind])
+            if slot not in slots:
+                slots[slot] = len(layout.names)
+                layout.names += [f"{kind[0]}{seen[kind]}.{part}" for part in range(kind[1])]
+            starts.append(slots[slot])
+        layout.starts.append(starts)
+    widths = {d.width for decisions in sketches for d in decisions if d.kind is DecisionKind.TILE}
+    for width in sorted(widths):
+        start = len(layout.names)
+        layout.levels[width] = (start, start + width)
+        layout.names += [f"level{width}.{part}" for part in range(width)]
+    return layout
