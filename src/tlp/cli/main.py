@@ -59,9 +59,6 @@ def _errors_as_exit_codes() -> Iterator[None]:
             print(json.dumps({"error": type(error).__name__, "message": str(error)}))
         print(f"tlp: error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("tlp: interrupted; the same command goes on from here", file=sys.stderr)
-        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.exit(1)
 
@@ -74,10 +71,14 @@ def main() -> None:
             code = app(standalone_mode=False)
         except typer.Exit as stop:
             code = stop.exit_code
+        except KeyboardInterrupt:
+            code = INTERRUPTED
         except Exception as error:
             show = getattr(error, "show", None)
             if show is None:
                 raise
             show()
             code = getattr(error, "exit_code", 2)
+        if code == INTERRUPTED:
+            print("tlp: interrupted; the same command goes on from here", file=sys.stderr)
         sys.exit(code if isinstance(code, int) else 0)

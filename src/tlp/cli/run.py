@@ -13,12 +13,11 @@ EXAMPLES = "Example: tlp run runs/mobilenet_v2 --repeats 50"
 
 def _time(folder: Path, repeats: int, seed: int, progress: Any) -> dict[str, Any]:
     """Load and run the network; in a process of its own, pinned to the platform's cores."""
-    import os
     import statistics
 
     import numpy as np
 
-    from tlp.host import pin_process, plan_cores
+    from tlp.host import pin_process, plan_cores, set_tvm_threads
     from tlp.networks.prepare import load_reference
     from tlp.tuning.run import stored_summary
     from tlp.tuning.workdir import WorkDir
@@ -26,8 +25,7 @@ def _time(folder: Path, repeats: int, seed: int, progress: Any) -> dict[str, Any
     work = WorkDir(folder)
     summary = stored_summary(folder)
     cores = plan_cores(int(summary["target"]["num-cores"])).run
-    os.environ["TVM_NUM_THREADS"] = str(len(cores))
-    os.environ["TVM_BIND_THREADS"] = "0"
+    set_tvm_threads(cores)
     pin_process(cores)
     from tlp.metaschedule.compile import CompiledNetwork
 

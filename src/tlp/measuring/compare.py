@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tlp.errors import MeasureError
-from tlp.host import pin_process
+from tlp.host import pin_process, set_tvm_threads
 from tlp.metaschedule.compile import CompiledNetwork
 from tlp.networks.eager import eager_server
 from tlp.networks.prepare import Reference, load_reference
@@ -39,8 +39,7 @@ def network_server(
     """Serve timings of a compiled network; the same requests as the PyTorch side answers."""
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ["TVM_NUM_THREADS"] = str(len(cores))
-    os.environ["TVM_BIND_THREADS"] = "0"
+    set_tvm_threads(cores)
     redirect_output(log)
     os.sched_setaffinity(0, cores)
     try:

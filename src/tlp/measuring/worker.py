@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tlp.host import CorePlan, pin_process
+from tlp.host import CorePlan, pin_process, set_tvm_threads
 from tlp.measuring.messages import (
     Build,
     BuildRequest,
@@ -92,8 +92,7 @@ def work(
     """Serve requests until the connection closes."""
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ["TVM_NUM_THREADS"] = str(len(plan.run))
-    os.environ["TVM_BIND_THREADS"] = "0"
+    set_tvm_threads(plan.run)
     redirect_output(log)
     pin_process(plan.work)
     # What the parent has loaded is shared memory; collecting it would copy every page.

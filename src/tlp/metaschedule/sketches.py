@@ -87,8 +87,11 @@ def _plain(value: Any) -> Any:
 
 
 def skeleton(trace: Any) -> str:
-    """Text of a trace's instructions before the postprocessing, without their decisions."""
-    instructions, _ = trace.as_json(True)
+    """Text of a trace's instructions before the postprocessing, without their decisions.
+
+    Instructions whose results nothing uses are left out: TVM's own search drops them.
+    """
+    instructions, _ = trace.simplified(True).as_json(True)
     return json.dumps(_plain(list(instructions)), separators=(",", ":"))
 
 
@@ -100,6 +103,7 @@ def _as_ints(decision: Any) -> tuple[int, ...]:
 
 def read_decisions(trace: Any) -> Decisions:
     """Decisions of a trace before the postprocessing, in the order of its instructions."""
+    trace = trace.simplified(True)
     return tuple(
         _as_ints(trace.decisions[instruction])
         for instruction in _before_postproc(trace)
@@ -137,7 +141,8 @@ def make_design(mod: Any, target: dict[str, Any], seed: int = 1) -> Design:
     )
     sketches = []
     for schedule in context.generate_design_space():
-        instructions = _before_postproc(schedule.trace)
+        trace = schedule.trace.simplified(True)
+        instructions = _before_postproc(trace)
         unknown = {
             instruction.kind.name
             for instruction in instructions
@@ -152,8 +157,8 @@ def make_design(mod: Any, target: dict[str, Any], seed: int = 1) -> Design:
             Sketch(
                 instructions=tuple(instructions),
                 sampling=tuple(i for i in instructions if i.kind.name in _KINDS),
-                skeleton=skeleton(schedule.trace),
-                example=read_decisions(schedule.trace),
+                skeleton=skeleton(trace),
+                example=read_decisions(trace),
             )
         )
     return Design(

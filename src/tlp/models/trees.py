@@ -35,8 +35,6 @@ class OnlineTrees:
 
     Parameters
     ----------
-    threads
-        Threads for fitting and predicting.
     seed
         Of the row and feature sampling.
     rounds, leaves, learning_rate
@@ -47,7 +45,6 @@ class OnlineTrees:
 
     def __init__(
         self,
-        threads: int = 1,
         seed: int = 0,
         rounds: int = 80,
         leaves: int = 12,
@@ -65,7 +62,9 @@ class OnlineTrees:
             "bagging_fraction": 0.8,
             "bagging_freq": 1,
             "lambda_l2": 0.5,
-            "num_threads": threads,
+            # A round fits a few hundred rows: threads would wait for each other, and for whatever
+            # else runs on their cores, far longer than one needs for the work.
+            "num_threads": 1,
             "seed": seed,
             "deterministic": True,
             "force_row_wise": True,

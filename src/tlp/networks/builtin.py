@@ -62,13 +62,27 @@ def _image(
 def _transformer(
     config_class: str, model_class: str, options: dict[str, Any], input_shape: tuple[int, ...]
 ) -> Any:
-    require("torch", "torch")
     transformers = require("transformers", "networks")
-    from tlp.networks.wrappers import LastHiddenState
-
     # PyTorch's fused attention is its default, and TVM's importer takes it apart.
     config = getattr(transformers, config_class)(**options, attn_implementation="sdpa")
-    return LastHiddenState(getattr(transformers, model_class)(config))
+    return _tokens_to_states(getattr(transformers, model_class)(config))
+
+
+def _tokens_to_states(model: Any) -> Any:
+    """Wrap an encoder into a function of token ids alone, int64 [batch, length]."""
+    torch = require("torch", "torch")
+    if hasattr(model, "pooler"):
+        model.pooler = None  # its output is not used
+
+    class LastHiddenState(torch.nn.Module):  # type: ignore[name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: Any) -> Any:
+            return self.model(input_ids=input_ids).last_hidden_state
+
+    return LastHiddenState()
 
 
 def _bert(

@@ -119,14 +119,14 @@ class Result:
 def tune(
     settings: TuneSettings,
     observer: RunObserver,
-    make_scorer: Callable[[int, int], Scorer] | None = None,
+    make_scorer: Callable[[int], Scorer] | None = None,
 ) -> Result:
     """Tune a network; the folder keeps everything that was measured whatever happens.
 
     Parameters
     ----------
     make_scorer
-        Makes the scorer from a number of threads and a seed; online trees by default.
+        Makes the scorer from a seed; online trees by default.
     """
     settings.network.check_file()
     folder = WorkDir(settings.work_dir)
@@ -238,7 +238,7 @@ def _tune(
     target: dict[str, Any],
     plan: CorePlan,
     observer: RunObserver,
-    make_scorer: Callable[[int, int], Scorer] | None,
+    make_scorer: Callable[[int], Scorer] | None,
 ) -> Result:
     tvm = load_tvm()
     observer.stage("finding tasks")
@@ -259,7 +259,7 @@ def _tune(
             )
             _restore(state, store, folder)
         subjects = subjects_of(states)
-    scorer = (make_scorer or OnlineTrees)(len(plan.work), settings.seed)
+    scorer = (make_scorer or OnlineTrees)(settings.seed)
     budget = Budget(
         trials=settings.trials,
         seconds=None if settings.minutes is None else 60 * settings.minutes,
