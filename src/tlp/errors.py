@@ -14,9 +14,7 @@ class MissingExtraError(TlpError):
     """An optional dependency is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(
-            f"{package} is not installed. Install it with: pip install 'tlp[{extra}]'"
-        )
+        super().__init__(f"{package} is not installed. Install it with: pip install 'tlp[{extra}]'")
 
 
 class NetworkError(TlpError):

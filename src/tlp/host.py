@@ -115,9 +115,9 @@ def plan_cores(num_cores: int, available: tuple[int, ...] | None = None) -> Core
 
 def pin_process(cores: tuple[int, ...]) -> None:
     """Confine every thread of this process to the given cores."""
-    for thread in os.listdir("/proc/self/task"):
+    for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(int(thread), cores)
+            os.sched_setaffinity(int(thread.name), cores)
 
 
 def set_tvm_threads(cores: tuple[int, ...]) -> None:

@@ -99,7 +99,9 @@ def test_a_foreign_version_is_refused(store, tmp_path):
         Store(tmp_path / "state.sqlite")
 
 
-@pytest.mark.parametrize("content", [b"not a database at all " * 400, b"SQLite format 3\0" + b"x" * 9000])
+@pytest.mark.parametrize(
+    "content", [b"not a database at all " * 400, b"SQLite format 3\0" + b"x" * 9000]
+)
 def test_a_damaged_file_is_refused_with_the_way_out(tmp_path, content):
     path = tmp_path / "state.sqlite"
     path.write_bytes(content)

@@ -93,9 +93,7 @@ def test_no_random_share_means_none():
 def test_picks_differ_in_as_many_decisions_as_asked():
     space = big_space()
     found = run(space, Planted(), wanted=10, random_share=0.0, spread=2)
-    distances = [
-        (a != b).sum() for i, a in enumerate(found.rows) for b in found.rows[:i]
-    ]
+    distances = [(a != b).sum() for i, a in enumerate(found.rows) for b in found.rows[:i]]
     assert min(distances) >= 2
 
 

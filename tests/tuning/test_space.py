@@ -176,9 +176,7 @@ def test_features_by_hand():
         "location0.0",
         *("level2.0", "level2.1"),
     ]
-    rows = np.stack(
-        [space.row(0, ((3, 4), (2, 4), (2,))), space.row(1, ((1, 8), (-1,)))]
-    )
+    rows = np.stack([space.row(0, ((3, 4), (2, 4), (2,))), space.row(1, ((1, 8), (-1,)))])
     nan = math.nan
     expected = [
         [0, math.log2(3), 2, 1, 2, math.log2(65), nan, math.log2(3) + 1, 4],

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from tlp.errors import MeasureError
 from tlp.host import CorePlan
@@ -35,7 +36,7 @@ class Limits:
     """Hard limits in seconds; past them a worker is killed."""
 
     replay: float = 30.0
-    build: float = 30.0
+    build: float = 12.0
     run: float = 30.0
     reference: float = 300.0
 
@@ -174,14 +175,16 @@ class WorkerPool:
 
     def collect(self, timeout: float = 0.1) -> list[tuple[int, Request, Reply]]:
         """Replies that arrive within ``timeout`` seconds: worker, its request, the reply."""
-        active = {w.connection: w for w in self._workers if w.request is not None}
+        active: dict[Any, _Worker] = {
+            worker.connection: worker for worker in self._workers if worker.request is not None
+        }
         if not active:
             return []
         nearest = min(worker.deadline for worker in active.values()) - time.monotonic()
         ready = wait(list(active), timeout=max(0.0, min(timeout, nearest)))
         replies: list[tuple[int, Request, Reply]] = []
         for connection in ready:
-            worker = active.pop(connection)  # type: ignore[arg-type]
+            worker = active.pop(connection)
             request = worker.request
             assert request is not None
             try:

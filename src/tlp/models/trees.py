@@ -95,6 +95,4 @@ class OnlineTrees:
             return np.zeros(len(rows), np.float32)
         features = space.encode(rows)
         # A location brought back by a replay may have added a column since the last fit.
-        return np.asarray(
-            booster.predict(features[:, : booster.num_feature()]), dtype=np.float32
-        )
+        return np.asarray(booster.predict(features[:, : booster.num_feature()]), dtype=np.float32)

@@ -82,6 +82,9 @@ def _passes(tvm: Any, weight_layouts: bool) -> list[Any]:
         transform.FuseOps(),
         transform.FuseTIR(),
         transform.DeadCodeElimination(),
+        # Stock compile_relax annotates again; fused functions must already carry the attribute,
+        # or they no longer equal the workloads in the database.
+        transform.AnnotateTIROpPattern(),
     ]
     if weight_layouts:
         passes.append(transform.AttachAttrLayoutFreeBuffers())

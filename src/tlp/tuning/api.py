@@ -111,8 +111,7 @@ def _export(model: torch.nn.Module, example_inputs: tuple[Any, ...], folder: Pat
     if path.exists() and note.exists():
         if note.read_text() != identity:
             raise errors.WorkDirError(
-                f"{folder} belongs to another module or other example inputs; "
-                "use another work_dir"
+                f"{folder} belongs to another module or other example inputs; use another work_dir"
             )
         return str(path)
     export_module(model, example_inputs, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -40,13 +41,17 @@ from tlp.networks.prepare import MODULE_FILE, load_prepared, load_reference, pre
 from tlp.networks.spec import NetworkSpec
 from tlp.networks.tasks import Task, extract_tasks
 from tlp.processes import native_output_to, run_isolated
-from tlp.records.status import Status
-from tlp.records.store import Candidate, Store, StoredTask
+from tlp.records.store import Store, StoredTask
 from tlp.tuning.loop import Budget, Loop, Observer, estimated_latency
 from tlp.tuning.scheduler import Progress
 from tlp.tuning.search import SearchSettings
 from tlp.tuning.state import TaskState
 from tlp.tuning.workdir import WorkDir, write_json
+
+_COLUMNS = (
+    *("trial", "elapsed_s", "task", "round", "sketch", "decisions", "status", "latency_us"),
+    *("verified", "predicted", "picked_by", "replay_s", "build_s", "run_s", "cause", "host"),
+)
 
 TOLERANCE = 1e-3
 """Largest accepted ``max|a - b| / max|f(x1) - f(x2)|`` of the tuned network."""
@@ -167,8 +172,11 @@ def _claim(folder: WorkDir, settings: TuneSettings, target: dict[str, Any]) -> N
 
 
 def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def versions() -> dict[str, str]:
@@ -316,10 +324,7 @@ def write_trials(store: Store, states: Sequence[TaskState], path: Path) -> None:
     temporary = path.with_suffix(".new")
     with temporary.open("w", newline="") as stream:
         writer = csv.writer(stream)
-        writer.writerow(
-            "trial elapsed_s task round sketch decisions status latency_us verified predicted "
-            "picked_by replay_s build_s run_s cause host".split()
-        )
+        writer.writerow(_COLUMNS)
         for number, c in enumerate(store.candidates(), start=1):
             writer.writerow(
                 [
@@ -390,9 +395,13 @@ def _compile(
             settings.weight_layouts,
             start="fork",
             log=folder.logs / f"compile_{name}.log",
-            on_progress=lambda text, name=name: observer.stage(f"{name} network: {text}"),
+            on_progress=functools.partial(_stage_of, observer, name),
             on_wait=observer.tick,
         )
+
+
+def _stage_of(observer: RunObserver, name: str, text: str) -> None:
+    observer.stage(f"{name} network: {text}")
 
 
 def _check(
@@ -471,12 +480,17 @@ def summarise(
         "latency_calls": {name: len(values) for name, values in seconds.items()},
         "tuned_over_pytorch": medians["tuned"] / medians["pytorch"],
         "tuned_over_untuned": medians["tuned"] / medians["untuned"],
-        "sum_of_tasks_ms": 1e3 * estimated_latency(states),
+        "sum_of_tasks_ms": _finite(1e3 * estimated_latency(states)),
         "output_error": error,
         "output_tolerance": TOLERANCE,
         "seconds_by_phase": store.phase_seconds(),
         "tasks": [task_summary(state, store) for state in states],
     }
+
+
+def _finite(value: float) -> float | None:
+    """JSON knows no infinity."""
+    return value if math.isfinite(value) else None
 
 
 def task_summary(state: TaskState, store: Store) -> dict[str, Any]:
@@ -494,27 +508,13 @@ def task_summary(state: TaskState, store: Store) -> dict[str, Any]:
         "rows": state.space.upper_bound,
         "trials": state.trials,
         "failures": state.failures,
-        "best_us": 1e6 * best if math.isfinite(best) else None,
+        "best_us": _finite(1e6 * best),
         "gflops": state.task.flops / best / 1e9 if math.isfinite(best) else None,
-        "start_us": 1e6 * state.progress.start if math.isfinite(state.progress.start) else None,
+        "start_us": _finite(1e6 * state.progress.start),
         "all_programs_measured": state.progress.done and not state.note,
         "note": state.note,
         "statuses": statuses,
     }
-
-
-def curve(candidates: Sequence[Candidate], states: Sequence[TaskState]) -> list[tuple[float, float]]:
-    """Estimated network latency over tuning time: ``(elapsed seconds, seconds)`` at each gain."""
-    best = {state.task.key: state.progress.start for state in states}
-    weights = {state.task.key: state.task.weight for state in states}
-    points: list[tuple[float, float]] = []
-    for candidate in candidates:
-        good = candidate.status is Status.OK and candidate.verified
-        if good and candidate.latency < best.get(candidate.task, 0.0):
-            best[candidate.task] = candidate.latency
-            total = sum(weights[key] * value for key, value in best.items())
-            points.append((candidate.elapsed_s, total))
-    return points
 
 
 def stored_summary(work_dir: Path) -> dict[str, Any]:

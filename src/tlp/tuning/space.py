@@ -70,7 +70,7 @@ def _tile_neighbours(values: Sequence[tuple[int, ...]]) -> npt.NDArray[np.int32]
     index = {value: position for position, value in enumerate(values)}
     lists = []
     for value in values:
-        found = set()
+        found: set[int] = set()
         for source, target in itertools.permutations(range(len(value)), 2):
             for prime in _primes(value[source]):
                 moved = list(value)
@@ -80,10 +80,10 @@ def _tile_neighbours(values: Sequence[tuple[int, ...]]) -> npt.NDArray[np.int32]
                 if position is not None:
                     found.add(position)
         lists.append(sorted(found))
-    width = max(1, max((len(found) for found in lists), default=1))
+    width = max(1, max((len(near) for near in lists), default=1))
     table = np.empty((len(values), width), np.int32)
-    for position, found in enumerate(lists):
-        table[position] = np.resize(np.array(found or [position], np.int32), width)
+    for position, near in enumerate(lists):
+        table[position] = np.resize(np.array(near or [position], np.int32), width)
     return table
 
 

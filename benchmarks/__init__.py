@@ -1,0 +1,1 @@
+"""One command for each published figure; results lie in `results/`."""

@@ -1,0 +1,48 @@
+"""What all benchmarks share: settings, where results go, te_workload tasks."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from tlp.host import describe_host, fingerprint
+from tlp.networks.tasks import Task, make_task
+from tlp.tuning.run import versions
+from tlp.tuning.workdir import write_json
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def write_result(
+    name: str, summary: dict[str, float], settings: dict[str, Any], **details: Any
+) -> Path:
+    """Write ``results/NAME.json``: a flat summary, the settings, versions, machine, details."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    write_json(
+        path,
+        {
+            "summary": summary,
+            "settings": settings,
+            "written": time.strftime("%Y-%m-%d"),
+            "versions": versions(),
+            "host": describe_host(),
+            "host_fingerprint": fingerprint(),
+            **details,
+        },
+    )
+    print(json.dumps(summary, indent=2))
+    return path
+
+
+def te_task(name: str) -> Task:
+    """A task of TVM's ``te_workload``, in its first configuration."""
+    from tlp.metaschedule.imports import load_tvm
+
+    tvm = load_tvm()
+    from tvm.s_tir.meta_schedule.testing.te_workload import create_te_workload
+
+    function = create_te_workload(name, 0).with_attr("global_symbol", "main")
+    return make_task(tvm.IRModule({"main": function}), name)
