@@ -93,9 +93,9 @@ def ours(name: str, target: dict[str, Any], seed: int, folder: Path) -> dict[str
 def stock(target: dict[str, Any], seed: int) -> dict[str, float]:
     """Candidates that stock scores a second on C2D, features and search included."""
     import tvm
+    from tvm.ir.utils import derived_object
     from tvm.s_tir import meta_schedule as ms
     from tvm.s_tir.meta_schedule.cost_model.xgb_model import XGBModel
-    from tvm.s_tir.meta_schedule.utils import derived_object
 
     @derived_object
     class Counting(ms.cost_model.PyCostModel):

@@ -46,7 +46,7 @@ def main() -> None:
     """Rebuild, time and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=40)
     options = parser.parse_args()
     run = stored_summary(options.folder)
     work = WorkDir(options.folder)
