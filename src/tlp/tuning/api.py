@@ -47,7 +47,7 @@ def tune(
     target
         As on the command line, or a dict.
     trials, minutes
-        When to stop; with neither, 64 trials a task.
+        When to stop; with neither, after 20 minutes.
     work_dir
         Folder of the run; the same again resumes. A temporary folder by default.
     quiet

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tlp.host import fingerprint
 from tlp.metaschedule.sketches import Design
 from tlp.networks.tasks import Task
 from tlp.records.status import Status
@@ -97,9 +98,15 @@ class TaskState:
         self.progress.history.append(self.best_latency)
 
     def restore(self, store: Store) -> None:
-        """Take in everything the store knows of this task."""
+        """Take in what the store knows of this task and this machine.
+
+        Latencies of another machine stay in the store, but say nothing here: those programs may
+        be measured again. Refusals hold everywhere.
+        """
         last = 0
         for candidate in store.candidates(self.task.key):
+            if candidate.host != fingerprint() and candidate.status is not Status.REFUSED:
+                continue
             if candidate.round != last and last:
                 self.end_round()
             last = candidate.round
