@@ -9,7 +9,7 @@ from typing import Any
 
 from tlp.host import describe_host, fingerprint
 from tlp.networks.tasks import Task, make_task
-from tlp.tuning.run import versions
+from tlp.tuning.summary import versions
 from tlp.tuning.workdir import write_json
 
 RESULTS = Path(__file__).parent / "results"

@@ -41,7 +41,7 @@ def _tuned() -> str:
         f"| PyTorch eager | {s['pytorch_ms']:.2f} ms | {s['pytorch_ms'] / s['tuned_ms']:.2f}x |\n"
         f"| untuned | {s['untuned_ms']:.2f} ms | {s['untuned_ms'] / s['tuned_ms']:.2f}x |\n\n"
         f"Measured in alternation on {_machine(result)}. The output differs from PyTorch's by "
-        f"{s['output_error']:.1e} of its variation; {s['failures']} trials failed.\n"
+        f"{s['output_error']:.1e} of its variation; failed trials: {s['failures']}.\n"
     )
 
 

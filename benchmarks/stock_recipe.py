@@ -20,7 +20,7 @@ from benchmarks.common import write_result
 from tlp.host import plan_cores
 from tlp.measuring.compare import alternate, compiled_contender
 from tlp.metaschedule.imports import load_tvm
-from tlp.tuning.run import stored_summary
+from tlp.tuning.summary import stored_summary
 from tlp.tuning.workdir import WorkDir
 
 RECIPE = """

@@ -15,7 +15,7 @@ from benchmarks.common import RESULTS, write_result
 from tlp.host import fingerprint
 from tlp.records.status import Status
 from tlp.records.store import Store
-from tlp.tuning.run import stored_summary
+from tlp.tuning.summary import stored_summary
 from tlp.tuning.workdir import WorkDir
 
 DOCS = Path(__file__).parent.parent / "docs"

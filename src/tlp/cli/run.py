@@ -19,7 +19,7 @@ def _time(folder: Path, repeats: int, seed: int, progress: Any) -> dict[str, Any
 
     from tlp.host import pin_process, plan_cores, set_tvm_threads
     from tlp.networks.prepare import load_reference
-    from tlp.tuning.run import stored_summary
+    from tlp.tuning.summary import stored_summary
     from tlp.tuning.workdir import WorkDir
 
     work = WorkDir(folder)
@@ -69,7 +69,7 @@ def run(
     from tlp.errors import WorkDirError
     from tlp.processes import run_isolated
     from tlp.reports.progress import TerminalObserver
-    from tlp.tuning.run import stored_summary
+    from tlp.tuning.summary import stored_summary
 
     if not folder.is_dir():
         raise WorkDirError(f"{folder} is no folder; give the --work-dir of a finished tlp tune")

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import hashlib
-import importlib.metadata
-import json
 import math
-import platform
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,8 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tlp import __version__
-from tlp.errors import TlpError, WorkDirError, WrongOutputError
+from tlp.errors import TlpError, WrongOutputError
 from tlp.host import CorePlan, available_cores, describe_host, fingerprint, pin_process, plan_cores
 from tlp.measuring.compare import (
     alternate,
@@ -42,19 +35,12 @@ from tlp.networks.spec import NetworkSpec
 from tlp.networks.tasks import Task, extract_tasks
 from tlp.processes import native_output_to, run_isolated
 from tlp.records.store import Store, StoredTask
-from tlp.tuning.loop import Budget, Loop, Observer, estimated_latency
+from tlp.tuning.loop import Budget, Loop, Observer
 from tlp.tuning.scheduler import Progress
 from tlp.tuning.search import SearchSettings
 from tlp.tuning.state import TaskState
+from tlp.tuning.summary import TOLERANCE, summarise, versions, write_trials
 from tlp.tuning.workdir import WorkDir, write_json
-
-_COLUMNS = (
-    *("trial", "elapsed_s", "task", "round", "sketch", "decisions", "status", "latency_us"),
-    *("verified", "predicted", "picked_by", "replay_s", "build_s", "run_s", "cause", "host"),
-)
-
-TOLERANCE = 1e-3
-"""Largest accepted ``max|a - b| / max|f(x1) - f(x2)|`` of the tuned network."""
 
 
 @dataclass(frozen=True)
@@ -177,17 +163,6 @@ def _sha256(path: Path) -> str:
         while block := stream.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-def versions() -> dict[str, str]:
-    """Versions of what decides a result."""
-    found = {"tlp": __version__, "python": platform.python_version()}
-    for package in ("apache-tvm", "apache-tvm-ffi", "torch", "numpy", "lightgbm"):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
 
 
 def _prepare(
@@ -318,37 +293,6 @@ def _restore(state: TaskState, store: Store, folder: WorkDir) -> None:
     state.restore(store)
 
 
-def write_trials(store: Store, states: Sequence[TaskState], path: Path) -> None:
-    """Write ``trials.csv``: one line a candidate, in the order in which they became known."""
-    names = {state.task.key: state.task.name for state in states}
-    temporary = path.with_suffix(".new")
-    with temporary.open("w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(_COLUMNS)
-        for number, c in enumerate(store.candidates(), start=1):
-            writer.writerow(
-                [
-                    number,
-                    f"{c.elapsed_s:.2f}",
-                    names.get(c.task, c.task),
-                    c.round,
-                    c.sketch,
-                    "|".join(",".join(map(str, value)) for value in c.decisions),
-                    c.status.value,
-                    f"{c.latency * 1e6:.3f}" if c.latencies else "",
-                    int(c.verified),
-                    "" if c.predicted is None else f"{c.predicted:.4f}",
-                    c.picked_by,
-                    f"{c.replay_s:.4f}",
-                    f"{c.build_s:.4f}",
-                    f"{c.run_s:.4f}",
-                    c.cause,
-                    c.host,
-                ]
-            )
-    temporary.replace(path)
-
-
 def _write_database(folder: WorkDir, states: Sequence[TaskState], observer: RunObserver) -> None:
     entries = [
         Entry(state.design, state.best.sketch, state.best.decisions, state.best.latency)
@@ -451,82 +395,13 @@ def _finish(
         ],
         tick=observer.stage,
     )
-    return summarise(settings, target, states, store, seconds, error)
-
-
-def summarise(
-    settings: TuneSettings,
-    target: dict[str, Any],
-    states: Sequence[TaskState],
-    store: Store,
-    seconds: dict[str, list[float]],
-    error: float,
-) -> dict[str, Any]:
-    """Everything a script or a report wants to know, as plain JSON; latencies in milliseconds."""
-    medians = {name: 1e3 * statistics.median(values) for name, values in seconds.items()}
-    return {
-        "network": settings.network.to_json(),
-        "target": target,
-        "weight_layouts": settings.weight_layouts,
-        "work_dir": str(settings.work_dir),
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "versions": versions(),
-        "host": describe_host(),
-        "host_fingerprint": fingerprint(),
-        "trials": sum(state.trials for state in states),
-        "failures": sum(state.failures for state in states),
-        "elapsed_s": store.get_meta("elapsed_s"),
-        "latency_ms": medians,
-        "latency_calls": {name: len(values) for name, values in seconds.items()},
-        "tuned_over_pytorch": medians["tuned"] / medians["pytorch"],
-        "tuned_over_untuned": medians["tuned"] / medians["untuned"],
-        "sum_of_tasks_ms": _finite(1e3 * estimated_latency(states)),
-        "output_error": error,
-        "output_tolerance": TOLERANCE,
-        "seconds_by_phase": store.phase_seconds(),
-        "tasks": [task_summary(state, store) for state in states],
-    }
-
-
-def _finite(value: float) -> float | None:
-    """JSON knows no infinity."""
-    return value if math.isfinite(value) else None
-
-
-def task_summary(state: TaskState, store: Store) -> dict[str, Any]:
-    """One task's part of the summary."""
-    best = state.best_latency
-    statuses: dict[str, int] = {}
-    for candidate in store.candidates(state.task.key):
-        statuses[candidate.status.value] = statuses.get(candidate.status.value, 0) + 1
-    return {
-        "name": state.task.name,
-        "key": state.task.key,
-        "anchor": state.task.anchor,
-        "weight": state.task.weight,
-        "flops": state.task.flops,
-        "rows": state.space.upper_bound,
-        "trials": state.trials,
-        "failures": state.failures,
-        "best_us": _finite(1e6 * best),
-        "gflops": state.task.flops / best / 1e9 if math.isfinite(best) else None,
-        "start_us": _finite(1e6 * state.progress.start),
-        "all_programs_measured": state.progress.done and not state.note,
-        "note": state.note,
-        "statuses": statuses,
-    }
-
-
-def stored_summary(work_dir: Path) -> dict[str, Any]:
-    """Summary of a finished folder.
-
-    Raises
-    ------
-    WorkDirError
-        If the folder holds none.
-    """
-    path = WorkDir(work_dir).summary
-    if not path.exists():
-        raise WorkDirError(f"{work_dir} holds no finished run; run 'tlp tune' on it")
-    loaded: dict[str, Any] = json.loads(path.read_text())
-    return loaded
+    return summarise(
+        settings.network,
+        settings.work_dir,
+        settings.weight_layouts,
+        target,
+        states,
+        store,
+        seconds,
+        error,
+    )
