@@ -137,6 +137,13 @@ def test_summary_says_what_happened(tuned):
     assert json.loads((folder / "summary.json").read_text()) == summary
 
 
+def test_a_task_with_one_program_gets_one_trial_and_leaves(tuned):
+    _, summary = tuned
+    (reshape,) = [task for task in summary["tasks"] if task["name"].startswith("reshape")]
+    assert reshape["trials"] == reshape["rows"] == 1
+    assert reshape["all_programs_measured"]
+
+
 def test_no_program_is_measured_twice(tuned):
     folder, _ = tuned
     measured = [(c.task, c.program) for c in rows(folder) if c.status.replayed]

@@ -72,6 +72,16 @@ def log_tail(log: Path | None, lines: int = 12) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
 
+def take_over_output(log: Path | None) -> None:
+    """Send everything that this child prints to a file, also through Python's own streams.
+
+    A forked child inherits its parent's stream objects, which may lead anywhere.
+    """
+    redirect_output(log)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+
+
 def _child(
     connection: Connection,
     function: Callable[..., Any],
@@ -81,7 +91,7 @@ def _child(
 ) -> None:
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    redirect_output(log)
+    take_over_output(log)
     try:
         result = function(*args, lambda text: connection.send(("progress", text)))
         connection.send(("result", result))

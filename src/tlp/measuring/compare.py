@@ -20,7 +20,7 @@ from tlp.metaschedule.compile import CompiledNetwork
 from tlp.networks.eager import eager_server
 from tlp.networks.prepare import Reference, load_reference
 from tlp.networks.spec import NetworkSpec
-from tlp.processes import die_with_parent, log_tail, redirect_output
+from tlp.processes import die_with_parent, log_tail, take_over_output
 
 _ROUNDS = 7
 _ROUND_SECONDS = 0.4
@@ -40,7 +40,7 @@ def network_server(
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_tvm_threads(cores)
-    redirect_output(log)
+    take_over_output(log)
     os.sched_setaffinity(0, cores)
     try:
         inputs = load_reference(prepared).x1

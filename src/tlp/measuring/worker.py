@@ -34,7 +34,7 @@ from tlp.metaschedule.arguments import Argument, Array, random_array, random_inp
 from tlp.metaschedule.build import Built, build_candidate, build_unscheduled, lay_out_weights
 from tlp.metaschedule.replay import replay
 from tlp.metaschedule.sketches import Design
-from tlp.processes import die_with_parent, redirect_output
+from tlp.processes import die_with_parent, take_over_output
 from tlp.records.status import Status
 
 _INPUT_SEED = 20_23
@@ -93,7 +93,7 @@ def work(
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_tvm_threads(plan.run)
-    redirect_output(log)
+    take_over_output(log)
     pin_process(plan.work)
     # What the parent has loaded is shared memory; collecting it would copy every page.
     gc.freeze()

@@ -149,6 +149,8 @@ class Loop:
         self.scorer.learn(state.task.key, state.space, *state.learned())
         clock.lap("learn")
         state.end_round()
+        if _all_tried(state, proposals):
+            state.progress.done = True
         self.store.set_meta("elapsed_s", self.elapsed)
 
     def _measure_reference(self, state: TaskState) -> bool:
@@ -164,8 +166,7 @@ class Loop:
         """A round without a new program: the task leaves when nothing is left to try."""
         state.barren += 1
         state.end_round()
-        everything = proposals.scored <= len(proposals.rows)
-        if everything or state.barren >= _BARREN_ROUNDS:
+        if _all_tried(state, proposals) or state.barren >= _BARREN_ROUNDS:
             state.progress.done = True
 
     def _replay(
@@ -262,6 +263,13 @@ class Loop:
             elapsed_s=self.elapsed,
             host=fingerprint(),
         )
+
+
+def _all_tried(state: TaskState, proposals: Proposals) -> bool:
+    """Whether the proposals were all the rows that were left, and each has been replayed."""
+    if proposals.scored > len(proposals.rows):
+        return False
+    return all(int(value) in state.tried for value in state.space.hashes(proposals.rows))
 
 
 class _Clock:
