@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from tlp.host import pin_process
 from tlp.networks.load import load_module, run
 from tlp.networks.prepare import load_reference
 from tlp.networks.spec import NetworkSpec
@@ -49,8 +50,8 @@ def eager_server(
 
 
 def _start(spec: NetworkSpec, folder: Path, cores: tuple[int, ...]) -> Any:
-    # Before torch is loaded: its thread pools look at both.
-    os.sched_setaffinity(0, cores)
+    # Before torch is loaded: its thread pools look at both. NumPy's threads exist already.
+    pin_process(cores)
     os.environ["OMP_NUM_THREADS"] = str(len(cores))
     import torch
 
