@@ -65,9 +65,17 @@ class Budget:
             shares.append(1 - used / self.seconds if self.seconds else 0.0)
         return max(0.0, min(shares))
 
-    def picks(self, trials: int, picks: int) -> int:
-        """Picks of the next round: never more than trials are left."""
-        return picks if self.trials is None else max(0, min(picks, self.trials - trials))
+    def picks(self, trials: int, picks: int, waiting: int = 0) -> int:
+        """Picks of the next round: never more than trials are left.
+
+        While ``waiting`` tasks, the next one among them, are without their first round, each of
+        them keeps an equal part of what is left: a task without a record is compiled without a
+        schedule, which can cost more than all the others gain.
+        """
+        if self.trials is None:
+            return picks
+        left = self.trials - trials
+        return max(0, min(picks, math.ceil(left / waiting) if waiting else left))
 
 
 @dataclass
@@ -105,7 +113,8 @@ class Loop:
             index = next_task([state.progress for state in self.states])
             if index is None:
                 return "every program of every task is measured"
-            self.round(self.states[index], budget.picks(self.trials, self.settings.picks))
+            waiting = sum(not (state.rounds or state.progress.done) for state in self.states)
+            self.round(self.states[index], budget.picks(self.trials, self.settings.picks, waiting))
         return "the budget is spent"
 
     def round(self, state: TaskState, picks: int) -> None:
