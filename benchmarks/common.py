@@ -37,12 +37,12 @@ def write_result(
     return path
 
 
-def te_task(name: str) -> Task:
-    """A task of TVM's ``te_workload``, in its first configuration."""
+def te_task(name: str, index: int = 0) -> Task:
+    """A task of TVM's ``te_workload``, in one of its configurations."""
     from tlp.metaschedule.imports import load_tvm
 
     tvm = load_tvm()
     from tvm.s_tir.meta_schedule.testing.te_workload import create_te_workload
 
-    function = create_te_workload(name, 0).with_attr("global_symbol", "main")
+    function = create_te_workload(name, index).with_attr("global_symbol", "main")
     return make_task(tvm.IRModule({"main": function}), name)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tlp.errors import MeasureError, MissingExtraError, NetworkError
-from tlp.processes import native_output_to, require, run_isolated
+from tlp.processes import deferred_interrupt, native_output_to, require, run_isolated
 
 
 def add(first, second, progress):
@@ -86,3 +86,26 @@ def test_native_output_goes_to_the_file_and_comes_back(tmp_path, capfd):
 def test_a_missing_package_names_its_extra():
     with pytest.raises(MissingExtraError, match=r"no_such_package.*tlp\[tune\]"):
         require("no_such_package", "tune")
+
+
+def test_an_interrupt_is_kept_for_the_next_check_even_where_exceptions_are_lost():
+    class Careless:
+        def __del__(self):  # an exception raised in here is printed and forgotten
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with deferred_interrupt() as interrupt:
+        interrupt.check()
+        Careless()
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.check()
+        interrupt.check()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_second_interrupt_does_not_wait():
+    with deferred_interrupt() as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.requested
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)

@@ -9,10 +9,12 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal
 
 from tlp import errors
@@ -63,6 +65,43 @@ def native_output_to(log: Path) -> Iterator[None]:
         for descriptor, copy in enumerate(saved, start=1):
             os.dup2(copy, descriptor)
             os.close(copy)
+
+
+class Interrupt:
+    """Ctrl-C as a request, to be granted where it is safe to stop."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if it was requested since the last check."""
+        if self.requested:
+            self.requested = False
+            raise KeyboardInterrupt
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt  # pressed twice before anyone looked
+        self.requested = True
+
+
+@contextlib.contextmanager
+def deferred_interrupt() -> Iterator[Interrupt]:
+    """Turn SIGINT into a request for a while.
+
+    Python raises KeyboardInterrupt wherever the main thread happens to be. In a callback from
+    native code, in a finaliser or in the middle of a fork the exception is lost, and the run
+    would go on as if nobody had asked it to stop. Outside the main thread nothing is changed.
+    """
+    interrupt = Interrupt()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt
+        return
+    before = signal.signal(signal.SIGINT, interrupt._on_signal)
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def log_tail(log: Path | None, lines: int = 12) -> str:

@@ -154,7 +154,9 @@ def _build(state: _State, request: BuildRequest, start: float) -> Build:
     return Build(Status.OK, seconds=time.perf_counter() - start)
 
 
-def _arrays(shapes: tuple[tuple[str, tuple[int, ...]], ...], arguments: Any) -> list[Array]:
+def candidate_arrays(
+    shapes: tuple[tuple[str, tuple[int, ...]], ...], arguments: Any
+) -> list[Array]:
     """Values for the arguments of a scheduled program, whose weights may be laid out anew."""
     arrays = []
     for position, ((dtype, shape), argument) in enumerate(zip(shapes, arguments, strict=True)):
@@ -180,7 +182,7 @@ def _run(state: _State, request: RunRequest, start: float) -> Run:
     mod, built = state.built.pop(program)
     try:
         pin_process(state.plan.run)
-        arrays = _arrays(built.shapes, subject.arguments)
+        arrays = candidate_arrays(built.shapes, subject.arguments)
         buffers = [tvm.runtime.tensor(array) for array in arrays]
         first = _call(built.entry, buffers)
         # The pool's threads exist from the first parallel kernel on: confine them, too.

@@ -33,8 +33,8 @@ from tlp.models.trees import OnlineTrees
 from tlp.networks.prepare import MODULE_FILE, load_prepared, load_reference, prepare
 from tlp.networks.spec import NetworkSpec
 from tlp.networks.tasks import Task, extract_tasks
-from tlp.processes import native_output_to, run_isolated
-from tlp.records.store import Store, StoredTask
+from tlp.processes import Interrupt, deferred_interrupt, native_output_to, run_isolated
+from tlp.records.store import Candidate, Store, StoredTask
 from tlp.tuning.loop import Budget, Loop, Observer
 from tlp.tuning.scheduler import Progress
 from tlp.tuning.search import SearchSettings
@@ -95,6 +95,35 @@ class RunObserver(Observer, Protocol):
         """Rounds are over."""
 
 
+class _Interruptible(RunObserver):
+    """Passes everything on, and stops where Ctrl-C was pressed."""
+
+    def __init__(self, inner: RunObserver, interrupt: Interrupt) -> None:
+        self._inner = inner
+        self._interrupt = interrupt
+
+    def tick(self) -> None:
+        self._interrupt.check()
+        self._inner.tick()
+
+    def stage(self, text: str) -> None:
+        self._interrupt.check()
+        self._inner.stage(text)
+
+    def round_started(self, state: TaskState, phase: str) -> None:
+        self._interrupt.check()
+        self._inner.round_started(state, phase)
+
+    def measured(self, state: TaskState, candidate: Candidate) -> None:
+        self._inner.measured(state, candidate)
+
+    def loop_started(self, loop: Loop, budget: Budget) -> None:
+        self._inner.loop_started(loop, budget)
+
+    def loop_ended(self) -> None:
+        self._inner.loop_ended()
+
+
 @dataclass(frozen=True)
 class Result:
     """Outcome of a run: its summary (plain JSON) and where everything lies."""
@@ -119,6 +148,15 @@ def tune(
     make_scorer
         Makes the scorer from a seed; online trees by default.
     """
+    with deferred_interrupt() as interrupt:
+        return _tune_in_folder(settings, _Interruptible(observer, interrupt), make_scorer)
+
+
+def _tune_in_folder(
+    settings: TuneSettings,
+    observer: RunObserver,
+    make_scorer: Callable[[int], Scorer] | None,
+) -> Result:
     settings.network.check_file()
     folder = WorkDir(settings.work_dir)
     observer.stage("loading TVM")

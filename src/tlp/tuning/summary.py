@@ -59,7 +59,7 @@ def write_trials(store: Store, states: Sequence[TaskState], path: Path) -> None:
                     c.sketch,
                     "|".join(",".join(map(str, value)) for value in c.decisions),
                     c.status.value,
-                    f"{c.latency * 1e6:.3f}" if c.latencies else "",
+                    f"{c.latency * 1e6:.7g}" if c.latencies else "",
                     int(c.verified),
                     "" if c.predicted is None else f"{c.predicted:.4f}",
                     c.picked_by,
