@@ -21,7 +21,12 @@ class Scorer(Protocol):
     name: str
 
     def learn(
-        self, task: str, space: DecisionSpace, rows: Rows, latencies: npt.NDArray[np.float64]
+        self,
+        task: str,
+        space: DecisionSpace,
+        rows: Rows,
+        latencies: npt.NDArray[np.float64],
+        seconds: npt.NDArray[np.float64],
     ) -> None:
         """Take in all rows of a task measured so far.
 
@@ -31,6 +36,8 @@ class Scorer(Protocol):
             ``int32 [n, 1 + d]``.
         latencies
             Seconds, ``float64 [n]``; infinite where the candidate failed.
+        seconds
+            What it took to replay, build and run each, ``float64 [n]``.
         """
 
     def knows(self, task: str) -> bool:
@@ -49,7 +56,12 @@ class RandomScorer:
         self._rng = np.random.default_rng(seed)
 
     def learn(
-        self, task: str, space: DecisionSpace, rows: Rows, latencies: npt.NDArray[np.float64]
+        self,
+        task: str,
+        space: DecisionSpace,
+        rows: Rows,
+        latencies: npt.NDArray[np.float64],
+        seconds: npt.NDArray[np.float64],
     ) -> None:
         """Nothing to learn."""
 

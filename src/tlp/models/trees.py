@@ -7,27 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tlp.models.labels import labels
 from tlp.models.scorer import Scores
 from tlp.processes import require
 from tlp.tuning.space import DecisionSpace, Rows
-
-_WORST = -4.0  # log2 of the slow-down at which candidates stop being told apart
-
-
-def labels(latencies: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Training labels of one task: log2(best / latency), clipped at -4; failures get -5.
-
-    Examples
-    --------
-    >>> labels(np.array([1.0, 2.0, np.inf])).tolist()
-    [0.0, -1.0, -5.0]
-    """
-    finite = np.isfinite(latencies)
-    result = np.full(len(latencies), _WORST - 1)
-    if finite.any():
-        best = latencies[finite].min()
-        result[finite] = np.maximum(np.log2(best / latencies[finite]), _WORST)
-    return result
 
 
 class OnlineTrees:
@@ -73,7 +56,12 @@ class OnlineTrees:
         self._boosters: dict[str, Any] = {}
 
     def learn(
-        self, task: str, space: DecisionSpace, rows: Rows, latencies: npt.NDArray[np.float64]
+        self,
+        task: str,
+        space: DecisionSpace,
+        rows: Rows,
+        latencies: npt.NDArray[np.float64],
+        seconds: npt.NDArray[np.float64],
     ) -> None:
         """Fit the task's model on all its rows; with nothing to tell apart it stays unknown."""
         targets = labels(latencies)

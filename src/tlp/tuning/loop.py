@@ -106,9 +106,8 @@ class Loop:
     def run(self, budget: Budget) -> str:
         """Run rounds until the budget is spent or no program is left; returns which."""
         for state in self.states:
-            rows, latencies = state.learned()
-            if len(rows):
-                self.scorer.learn(state.task.key, state.space, rows, latencies)
+            if state.rows:
+                self.scorer.learn(state.task.key, state.space, *state.learned())
         while budget.left(self.trials) > 0:
             index = next_task([state.progress for state in self.states])
             if index is None:

@@ -24,8 +24,9 @@ class TaskState:
 
     Parameters
     ----------
-    rows, latencies
-        Every row with an outcome, and its seconds (infinite if it failed or was refused).
+    rows, latencies, seconds
+        Every row with an outcome, its latency in seconds (infinite if it failed or was refused)
+        and what measuring it took.
     programs
         Structural hashes measured so far.
     tried
@@ -42,6 +43,7 @@ class TaskState:
     progress: Progress
     rows: list[Rows] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
     programs: set[str] = field(default_factory=set)
     tried: set[int] = field(default_factory=set)
     trials: int = 0
@@ -64,15 +66,15 @@ class TaskState:
         """Never propose a row again."""
         self.tried.add(int(self.space.hashes(row[None, :])[0]))
 
-    def learned(self) -> tuple[Rows, npt.NDArray[np.float64]]:
-        """All rows with an outcome and their seconds."""
+    def learned(self) -> tuple[Rows, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """All rows with an outcome, their latencies and what measuring them took."""
         if not self.rows:
-            return np.zeros((0, self.space.width), np.int32), np.zeros(0)
-        return np.stack(self.rows), np.array(self.latencies)
+            return np.zeros((0, self.space.width), np.int32), np.zeros(0), np.zeros(0)
+        return np.stack(self.rows), np.array(self.latencies), np.array(self.seconds)
 
     def fastest(self, count: int) -> Rows:
         """Best measured rows, fastest first."""
-        rows, latencies = self.learned()
+        rows, latencies, _ = self.learned()
         order = np.argsort(latencies, kind="stable")[:count]
         return rows[order[np.isfinite(latencies[order])]]
 
@@ -83,6 +85,7 @@ class TaskState:
         self.rows.append(row)
         timed = candidate.status.timed and candidate.latencies
         self.latencies.append(candidate.latency if timed else math.inf)
+        self.seconds.append(candidate.replay_s + candidate.build_s + candidate.run_s)
         if candidate.status.replayed:
             self.trials += 1
             self.failures += not candidate.status.timed
