@@ -149,3 +149,8 @@ def _check_input_shape(entry: Builtin, shape: tuple[int, ...] | None) -> None:
             f"input shape {given}: {entry.name} takes channels,height,width with "
             f"{entry.input_shape[0]} channels (default {default}); the batch is separate"
         )
+    elif any(extent % entry.multiple for extent in shape[1:]):
+        raise NetworkError(
+            f"input shape {given}: height and width of {entry.name} must be multiples of "
+            f"{entry.multiple} (default {default})"
+        )
