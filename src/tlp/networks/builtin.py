@@ -192,7 +192,10 @@ _ALL = (
         "shufflenetv2_w1",
     ),
     _image(
-        "efficientnet_b0", "EfficientNet-B0, image classification", "efficientnet", "efficientnet_b0"
+        "efficientnet_b0",
+        "EfficientNet-B0, image classification",
+        "efficientnet",
+        "efficientnet_b0",
     ),
     _image("squeezenet", "SqueezeNet 1.1, image classification", "squeezenet", "squeezenet_v1_1"),
     _vit("vit_tiny", "Vision transformer, patches of 16, 12 layers of width 192", 12, 192, 3, 768),

@@ -45,7 +45,7 @@ def fold_in_numpy(tvm: Any, mod: Any) -> Any:
     relax = tvm.relax
 
     @relax.expr_functor.mutator
-    class Folder(relax.PyExprMutator):  # type: ignore[misc, name-defined]
+    class Folder(relax.PyExprMutator):  # type: ignore[name-defined]
         def __init__(self) -> None:
             super().__init__(mod)
             self.known: dict[Any, Any] = {}
@@ -95,11 +95,10 @@ def _evaluate(tvm: Any, call: Any) -> Array | None:
     if function is None:
         return None
     values = [_constant(tvm, argument) for argument in call.args]
-    if not values or any(value is None or value.dtype != values[0].dtype for value in values):
+    known = [value for value in values if value is not None and value.dtype.kind == "f"]
+    if len(known) < len(values) or len({value.dtype for value in known}) != 1:
         return None
-    if values[0].dtype.kind != "f":
-        return None
-    return function(*values)
+    return function(*known)
 
 
 def _constant(tvm: Any, expression: Any) -> Array | None:
