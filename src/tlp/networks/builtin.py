@@ -74,6 +74,11 @@ def _image(
     return Builtin(name, description, "image", input_shape, factory)
 
 
+# The same attention under a name for which transformers makes no masks: in an exported program they
+# would be computed from positions, where PyTorch only has to be told that attention is causal.
+_PLAIN_CAUSAL = "sdpa_without_masks"
+
+
 def _transformer(
     config_class: str,
     model_class: str,
@@ -84,7 +89,11 @@ def _transformer(
     """Build a transformer from its configuration as a function of one tensor."""
     transformers = require("transformers", "networks")
     # PyTorch's fused attention is its default, and TVM's importer takes it apart.
-    config = getattr(transformers, config_class)(**options, attn_implementation="sdpa")
+    options = {"attn_implementation": "sdpa", **options}
+    if options["attn_implementation"] == _PLAIN_CAUSAL:
+        attention = require("transformers.integrations.sdpa_attention", "networks")
+        transformers.AttentionInterface.register(_PLAIN_CAUSAL, attention.sdpa_attention_forward)
+    config = getattr(transformers, config_class)(**options)
     if config_class == "ViTConfig":
         config.image_size = tuple(input_shape[1:])
     return _one_output(getattr(transformers, model_class)(config), output)
@@ -135,8 +144,16 @@ def _bert(
 
 
 def _gpt2(name: str, description: str, layers: int, hidden: int, heads: int) -> Builtin:
-    # A prompt at once: no tokens are generated, so there are no keys and values to keep.
-    options = {"n_layer": layers, "n_embd": hidden, "n_head": heads, "use_cache": False}
+    options = {
+        "n_layer": layers,
+        "n_embd": hidden,
+        "n_head": heads,
+        # A whole prompt: no tokens are generated, so there are no keys and values to keep.
+        "use_cache": False,
+        "attn_implementation": _PLAIN_CAUSAL,
+        # The original's formula as one operator of PyTorch, not eight with a power among them.
+        "activation_function": "gelu_pytorch_tanh",
+    }
     return _text(name, description, "GPT2Config", "GPT2Model", options, 50257, 1024)
 
 

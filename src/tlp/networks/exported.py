@@ -186,6 +186,12 @@ def _first_lines(error: BaseException, count: int = 5) -> str:
 
 
 def _decompose(name: str, exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    import torch
+
+    # Decomposed attention can have other strides than the exported one, which a view then refuses.
+    for node in exported.graph.nodes:
+        if node.target is torch.ops.aten.view.default:
+            node.target = torch.ops.aten.reshape.default
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -57,12 +57,15 @@ def fold_in_numpy(tvm: Any, mod: Any) -> Any:
             return self.known.get(op) or super().visit_dataflow_var_(op)
 
         def visit_var_binding_(self, binding: Any) -> None:
-            if isinstance(binding.var, relax.DataflowVar):
-                value = self.visit_expr(binding.value)
-                if isinstance(value, tvm.ir.GenericConst):
-                    self.known[binding.var] = value
-                    return
-            super().visit_var_binding_(binding)
+            if not isinstance(binding.var, relax.DataflowVar):
+                super().visit_var_binding_(binding)
+                return
+            value = self.visit_expr(binding.value)
+            if isinstance(value, tvm.ir.GenericConst):
+                self.known[binding.var] = value
+            else:
+                emitted = self.builder_.emit(value, name_hint=binding.var.name)
+                self.set_var_remap(binding.var, emitted)
 
         def visit_call_(self, op: Any) -> Any:
             call = super().visit_call_(op)
