@@ -9,17 +9,28 @@ import pytest
 
 from tlp.errors import NetworkError
 from tlp.networks.builtin import BUILTINS, names
-from tlp.networks.spec import EXPORTED_COPY, NetworkSpec
+from tlp.networks.spec import NetworkSpec
 
 
 def test_builtins_are_listed() -> None:
     assert names() == (
         "resnet18",
         "resnet50",
+        "resnext50",
+        "wide_resnet50",
+        "densenet121",
+        "vgg16",
+        "inception_v3",
         "mobilenet_v2",
+        "mobilenet_v3",
+        "shufflenet_v2",
+        "efficientnet_b0",
         "squeezenet",
+        "vit_tiny",
         "bert_tiny",
+        "bert_mini",
         "bert_base",
+        "gpt2_small",
     )
     assert all(entry.description and "\n" not in entry.description for entry in BUILTINS.values())
 
@@ -42,6 +53,11 @@ def test_names() -> None:
     assert NetworkSpec("some/where/net.pt2").name == "net"
     assert not NetworkSpec("resnet18").is_file
     assert NetworkSpec("net.pt2").is_file
+    assert NetworkSpec("net.onnx").is_file
+    frameworks = [
+        NetworkSpec(source).framework.key for source in ("net.pt2", "a/NET.ONNX", "vgg16")
+    ]
+    assert frameworks == ["pytorch", "onnxruntime", "pytorch"]
 
 
 def test_lists_become_tuples() -> None:
@@ -65,6 +81,8 @@ def test_lists_become_tuples() -> None:
         ({"source": "resnet18", "input_shape": (3, 0, 224)}, ["input shape", "at least 1"]),
         ({"source": "bert_tiny", "input_shape": (1, 128)}, ["1,128", "sequence length"]),
         ({"source": "bert_tiny", "input_shape": (513,)}, ["513", "at most 512"]),
+        ({"source": "gpt2_small", "input_shape": (1025,)}, ["1025", "at most 1024"]),
+        ({"source": "vit_tiny", "input_shape": (3, 224, 200)}, ["200", "multiples of 16"]),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: dict, expected: list[str]) -> None:
@@ -90,11 +108,22 @@ def test_missing_file(tmp_path: Path) -> None:
     assert "mobilenet_v2" in str(caught.value)
 
 
+def test_unknown_suffix(tmp_path: Path) -> None:
+    path = tmp_path / "model.pth"
+    path.touch()
+    with pytest.raises(NetworkError, match=r"suffix is \.pth, expected \.pt2 .* or \.onnx"):
+        NetworkSpec(str(path)).check_file()
+
+
 def test_a_run_uses_its_own_copy_of_the_file(tmp_path: Path) -> None:
     spec = NetworkSpec("elsewhere/net.pt2", seed=3)
     assert spec.localised(tmp_path) == spec
-    (tmp_path / EXPORTED_COPY).touch()
-    assert spec.localised(tmp_path) == NetworkSpec(str(tmp_path / EXPORTED_COPY), seed=3)
+    (tmp_path / "network.pt2").touch()
+    assert spec.localised(tmp_path) == NetworkSpec(str(tmp_path / "network.pt2"), seed=3)
+    onnx = NetworkSpec("elsewhere/net.onnx", input_shape=(4,))
+    assert onnx.localised(tmp_path) == onnx
+    (tmp_path / "network.onnx").touch()
+    assert onnx.localised(tmp_path) == NetworkSpec(str(tmp_path / "network.onnx"), input_shape=(4,))
     assert NetworkSpec("resnet18").localised(tmp_path).source == "resnet18"
 
 
@@ -105,7 +134,8 @@ def test_nothing_heavy_is_imported() -> None:
     code = (
         f"import sys, {', '.join(modules)}\n"
         "tlp.networks.spec.NetworkSpec('bert_base')\n"
-        "heavy = {'torch', 'tvm', 'tvm_ffi', 'transformers', 'pytorchcv'} & set(sys.modules)\n"
+        "heavy = {'torch', 'tvm', 'tvm_ffi', 'transformers', 'pytorchcv', 'onnx'}\n"
+        "heavy &= set(sys.modules)\n"
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

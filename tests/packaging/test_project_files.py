@@ -86,7 +86,7 @@ def test_pyproject_pins_tvm_as_the_lock_file_does(name: str) -> None:
     assert [str(r.specifier) for r in found] == [f"=={lock_versions()[canonicalize_name(name)]}"]
 
 
-@pytest.mark.parametrize("group", ["", "tune", "networks", "dev"])
+@pytest.mark.parametrize("group", ["", "tune", "networks", "onnx", "dev"])
 def test_the_lock_file_covers_pyproject(group: str) -> None:
     locked = lock_versions()
     for requirement in requirements([group]):
@@ -151,7 +151,10 @@ def test_import_loads_nothing_heavy(tmp_path: Path) -> None:
     roots = loaded_roots(tmp_path / "modules.json")
     assert "tlp" in roots
     heavy = {"torch", "tvm", "tvm_ffi", "lightgbm", "xgboost", "transformers", "pytorchcv"}
-    assert roots & (heavy | {"numpy", "scipy", "matplotlib", "ml_dtypes"}) == set()
+    assert (
+        roots & (heavy | {"numpy", "scipy", "matplotlib", "ml_dtypes", "onnx", "onnxruntime"})
+        == set()
+    )
 
 
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:

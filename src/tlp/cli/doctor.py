@@ -19,6 +19,8 @@ _EXTRAS = {
     "torch": ("torch", "torch"),
     "transformers": ("transformers", "networks"),
     "pytorchcv": ("pytorchcv", "networks"),
+    "onnx": ("onnx", "onnx"),
+    "onnxruntime": ("onnxruntime", "onnx"),
 }
 
 

@@ -17,8 +17,8 @@ def parse_shape(text: str | None) -> tuple[int, ...] | None:
         ) from None
 
 
-NETWORK_HELP = "Name of a built-in network, or a torch.export file (.pt2)."
+NETWORK_HELP = "Name of a built-in network, a torch.export file (.pt2) or an ONNX file."
 TARGET_HELP = "native, a TVM tag, JSON, or 'llvm -mcpu=haswell -num-cores=2'."
-BATCH_HELP = "Inputs at once (built-in networks)."
-SHAPE_HELP = "Input shape without the batch, such as 3,224,224 or 128 (built-in networks)."
+BATCH_HELP = "Inputs at once: the first dimension, where it is not fixed."
+SHAPE_HELP = "Input shape without the batch, such as 3,224,224 or 128, where it is not fixed."
 LAYOUT_HELP = "Lay constant weights out for the tuned loops."

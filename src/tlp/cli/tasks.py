@@ -50,7 +50,7 @@ def tasks(
         folder = Path(temporary)
         observer.stage("loading TVM")
         described = parse_target(target)
-        observer.stage("loading PyTorch")
+        observer.stage(f"loading {spec.framework.name}")
         run_isolated(
             prepare,
             spec,

@@ -36,7 +36,7 @@ def network_server(
     log: Path | None,
     parent: int,
 ) -> None:
-    """Serve timings of a compiled network; the same requests as the PyTorch side answers."""
+    """Serve timings of a compiled network; the same requests as the framework's side answers."""
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_tvm_threads(cores)
@@ -78,8 +78,8 @@ def compiled_contender(
 
 
 def eager_contender(spec: NetworkSpec, prepared: Path, cores: tuple[int, ...]) -> Contender:
-    """PyTorch eager mode as a contender."""
-    return Contender("pytorch", eager_server, (spec, prepared, cores), "spawn")
+    """The network in its own framework, PyTorch eager mode or ONNX Runtime, as a contender."""
+    return Contender(spec.framework.key, eager_server, (spec, prepared, cores), "spawn")
 
 
 def alternate(
@@ -147,7 +147,7 @@ def _answer(contender: Contender, process: Any, connection: Connection) -> list[
 
 
 def output_error(network: CompiledNetwork, reference: Reference) -> float:
-    """How far the network's outputs are from PyTorch's, relative to how much they vary.
+    """How far the network's outputs are from its framework's, relative to how much they vary.
 
     ``max|a - b| / max|f(x1) - f(x2)|`` over both inputs and all outputs; infinite where the
     number or shape of the outputs differ, or a value is not finite.

@@ -1,4 +1,4 @@
-"""A process that times the network in PyTorch eager mode on request."""
+"""A process that times the network in its own framework on request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tlp.host import pin_process
-from tlp.networks.load import load_module, run
+from tlp.networks.load import framework_call
 from tlp.networks.prepare import load_reference
 from tlp.networks.spec import NetworkSpec
 from tlp.processes import die_with_parent
@@ -53,20 +53,13 @@ def _start(spec: NetworkSpec, folder: Path, cores: tuple[int, ...]) -> Any:
     # Before torch is loaded: its thread pools look at both. NumPy's threads exist already.
     pin_process(cores)
     os.environ["OMP_NUM_THREADS"] = str(len(cores))
-    import torch
-
-    torch.set_num_threads(len(cores))
-    inputs = tuple(torch.from_numpy(array) for array in load_reference(folder).x1)
-    module = load_module(spec.localised(folder))
+    call = framework_call(spec.localised(folder), load_reference(folder).x1, len(cores))
     for _ in range(_WARM_UPS):
-        run(module, inputs)
-    return lambda: module(*inputs)
+        call()
+    return call
 
 
 def _seconds(call: Any) -> float:
-    import torch
-
-    with torch.inference_mode():
-        start = time.perf_counter()
-        call()
-        return time.perf_counter() - start
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start

@@ -1,17 +1,89 @@
-"""Reading, writing and checking programs made by ``torch.export``."""
+"""Networks in PyTorch: making, reading, checking and translating ``torch.export`` programs."""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tlp.errors import NetworkError
+from tlp.metaschedule.imports import load_tvm
+from tlp.networks.network import WAY_OUT, Array, Network
 
 if TYPE_CHECKING:
     import torch
+    import tvm
 
 _HOW = "torch.export.save(torch.export.export(model.eval(), example_inputs), path)"
+
+
+@dataclass(frozen=True)
+class TorchNetwork(Network):
+    """A network in PyTorch.
+
+    Parameters
+    ----------
+    module
+        Takes the inputs as positional tensors; in evaluation mode.
+    exported
+        The same network as a ``torch.export.ExportedProgram``.
+    """
+
+    module: Any
+    exported: torch.export.ExportedProgram
+
+    def run(self, inputs: tuple[Array, ...]) -> tuple[Array, ...]:
+        """Run the module once and return its outputs as a flat tuple."""
+        import torch
+        from torch.utils import _pytree as pytree
+
+        with torch.inference_mode():
+            outputs = pytree.tree_leaves(self.module(*as_tensors(inputs)))
+        return tuple(as_array(self.name, output) for output in outputs)
+
+    def to_relax(self) -> tvm.ir.IRModule:
+        """Decompose the exported program into core operators and translate them."""
+        load_tvm()
+        decomposed = _decompose(self.name, self.exported)
+        _refuse_unknown(self.name, decomposed)
+        _refuse_mutation(self.name, decomposed)
+        from tvm.relax.frontend.torch import from_exported_program
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return from_exported_program(
+                    decomposed, unwrap_unit_return_tuple=True, run_ep_decomposition=False
+                )
+        except Exception as error:  # converters raise whatever they like
+            node = _failing_node(error)
+            culprit = f"operator {node.target} " if node is not None else ""
+            raise NetworkError(
+                f"network {self.name}: TVM's importer cannot take {culprit}"
+                f"({type(error).__name__}: {str(error).strip()[:500]}). {WAY_OUT}"
+            ) from error
+
+
+def as_tensors(arrays: tuple[Array, ...]) -> tuple[torch.Tensor, ...]:
+    """Copy arrays into tensors: PyTorch warns of arrays that must not be written."""
+    import torch
+
+    return tuple(torch.from_numpy(np.array(array)) for array in arrays)
+
+
+def as_array(name: str, tensor: torch.Tensor) -> Array:
+    """Give a tensor as an array, or a `NetworkError` for a type that NumPy lacks."""
+    try:
+        array: Array = tensor.numpy()
+    except TypeError as error:
+        raise NetworkError(
+            f"network {name}: has inputs or outputs of type {tensor.dtype}, which NumPy does not "
+            "have. Convert them to float32 at the borders of the network"
+        ) from error
+    return array
 
 
 def export(module: Any, inputs: tuple[Any, ...], name: str) -> torch.export.ExportedProgram:
@@ -111,3 +183,63 @@ def _check_tensors(tensors: tuple[torch.Tensor, ...], what: str) -> None:
 def _first_lines(error: BaseException, count: int = 5) -> str:
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     return "\n".join(lines[:count])
+
+
+def _decompose(name: str, exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    import torch
+
+    # Decomposed attention can have other strides than the exported one, which a view then refuses.
+    for node in exported.graph.nodes:
+        if node.target is torch.ops.aten.view.default:
+            node.target = torch.ops.aten.reshape.default
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return exported.run_decompositions()
+    except Exception as error:  # internal errors of torch
+        raise NetworkError(
+            f"network {name}: torch cannot decompose the exported program into core "
+            f"operators ({type(error).__name__}: {str(error).strip()[:500]})"
+        ) from error
+
+
+def _refuse_unknown(name: str, exported: torch.export.ExportedProgram) -> None:
+    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+    known = ExportedProgramImporter().convert_map
+    missing = sorted(
+        {
+            str(node.target)
+            for node in exported.graph.nodes
+            if node.op == "call_function" and node.target.__name__ not in known
+        }
+    )
+    if missing:
+        plural = "s" if len(missing) > 1 else ""
+        raise NetworkError(
+            f"network {name}: TVM's importer does not know the operator{plural} "
+            f"{', '.join(missing)}. {WAY_OUT}"
+        )
+
+
+def _refuse_mutation(name: str, exported: torch.export.ExportedProgram) -> None:
+    written = list(exported.graph_signature.buffers_to_mutate.values())
+    if written:
+        raise NetworkError(
+            f"network {name}: was exported in training mode, running it changes "
+            f"{', '.join(written[:3])}. Call model.eval() before torch.export"
+        )
+
+
+def _failing_node(error: BaseException) -> Any:
+    """Node of the graph that the importer was converting when it raised."""
+    import torch
+
+    found = None
+    trace = error.__traceback__
+    while trace is not None:
+        node = trace.tb_frame.f_locals.get("node")
+        if isinstance(node, torch.fx.Node) and node.op == "call_function":
+            found = node
+        trace = trace.tb_next
+    return found

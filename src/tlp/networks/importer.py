@@ -1,23 +1,17 @@
-"""From an exported program to a TVM module of fused functions, ready for tuning."""
+"""From a loaded network to a TVM module of fused functions, ready for tuning."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tlp.errors import NetworkError
 from tlp.metaschedule.imports import load_tvm
-from tlp.networks.load import Network
+from tlp.networks.folding import fold_in_numpy
+from tlp.networks.network import WAY_OUT, Network
 
 if TYPE_CHECKING:
-    import torch
     import tvm
-
-_WAY_OUT = (
-    "Express it with other operators in a copy of the model, or cut the model around it and tune "
-    "the parts"
-)
 
 
 def import_network(
@@ -38,24 +32,7 @@ def import_network(
         If TVM cannot take an operator; the message names it.
     """
     tvm = load_tvm()
-    decomposed = _decompose(network)
-    _refuse_unknown(network.name, decomposed)
-    _refuse_mutation(network.name, decomposed)
-    from tvm.relax.frontend.torch import from_exported_program
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            mod = from_exported_program(
-                decomposed, unwrap_unit_return_tuple=True, run_ep_decomposition=False
-            )
-    except Exception as error:  # converters raise whatever they like
-        node = _failing_node(error)
-        culprit = f"operator {node.target} " if node is not None else ""
-        raise NetworkError(
-            f"network {network.name}: TVM's importer cannot take {culprit}"
-            f"({type(error).__name__}: {str(error).strip()[:500]}). {_WAY_OUT}"
-        ) from error
+    mod = network.to_relax()
     with tvm.target.Target(dict(target)):
         for step in _passes(tvm, weight_layouts):
             try:
@@ -63,7 +40,7 @@ def import_network(
             except Exception as error:  # TVM's checks surface as several kinds
                 raise NetworkError(
                     f"network {network.name}: TVM's {step.info.name} failed after the import "
-                    f"({type(error).__name__}: {str(error).strip()[-800:]}). {_WAY_OUT}"
+                    f"({type(error).__name__}: {str(error).strip()[-800:]}). {WAY_OUT}"
                 ) from error
     _refuse_untranslated(tvm, network.name, mod)
     return mod
@@ -73,6 +50,9 @@ def _passes(tvm: Any, weight_layouts: bool) -> list[Any]:
     transform = tvm.relax.transform
     passes = [
         transform.FoldBatchnormToConv2D(),
+        tvm.ir.transform.module_pass(
+            lambda mod, context: fold_in_numpy(tvm, mod), opt_level=0, name="FoldInNumPy"
+        ),
         transform.DecomposeOpsForInference(),
         transform.CanonicalizeBindings(),
         transform.FoldConstant(),
@@ -89,60 +69,6 @@ def _passes(tvm: Any, weight_layouts: bool) -> list[Any]:
     if weight_layouts:
         passes.append(transform.AttachAttrLayoutFreeBuffers())
     return passes
-
-
-def _decompose(network: Network) -> torch.export.ExportedProgram:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return network.exported.run_decompositions()
-    except Exception as error:  # internal errors of torch
-        raise NetworkError(
-            f"network {network.name}: torch cannot decompose the exported program into core "
-            f"operators ({type(error).__name__}: {str(error).strip()[:500]})"
-        ) from error
-
-
-def _refuse_unknown(name: str, exported: torch.export.ExportedProgram) -> None:
-    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
-
-    known = ExportedProgramImporter().convert_map
-    missing = sorted(
-        {
-            str(node.target)
-            for node in exported.graph.nodes
-            if node.op == "call_function" and node.target.__name__ not in known
-        }
-    )
-    if missing:
-        plural = "s" if len(missing) > 1 else ""
-        raise NetworkError(
-            f"network {name}: TVM's importer does not know the operator{plural} "
-            f"{', '.join(missing)}. {_WAY_OUT}"
-        )
-
-
-def _refuse_mutation(name: str, exported: torch.export.ExportedProgram) -> None:
-    written = list(exported.graph_signature.buffers_to_mutate.values())
-    if written:
-        raise NetworkError(
-            f"network {name}: was exported in training mode, running it changes "
-            f"{', '.join(written[:3])}. Call model.eval() before torch.export"
-        )
-
-
-def _failing_node(error: BaseException) -> Any:
-    """Node of the graph that the importer was converting when it raised."""
-    import torch
-
-    found = None
-    trace = error.__traceback__
-    while trace is not None:
-        node = trace.tb_frame.f_locals.get("node")
-        if isinstance(node, torch.fx.Node) and node.op == "call_function":
-            found = node
-        trace = trace.tb_next
-    return found
 
 
 def _refuse_untranslated(tvm: Any, name: str, mod: tvm.ir.IRModule) -> None:
@@ -163,5 +89,5 @@ def _refuse_untranslated(tvm: Any, name: str, mod: tvm.ir.IRModule) -> None:
     runnable = {"relax.call_dps_packed", "relax.call_pure_packed", "relax.call_tir_inplace"}
     if left - runnable:
         raise NetworkError(
-            f"network {name}: TVM has no loops for {', '.join(sorted(left - runnable))}. {_WAY_OUT}"
+            f"network {name}: TVM has no loops for {', '.join(sorted(left - runnable))}. {WAY_OUT}"
         )

@@ -1,96 +1,94 @@
-"""Loading a network into torch, and making inputs for it."""
+"""Loading a network by its spec, and what times it in its own framework."""
 
 from __future__ import annotations
 
+import shutil
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tlp.errors import NetworkError
 from tlp.networks.builtin import BUILTINS, Builtin
 from tlp.networks.calibrate import calibrate, fit_final_pool
-from tlp.networks.exported import check_exported, export, load_exported
-from tlp.networks.spec import NetworkSpec
+from tlp.networks.exported import (
+    TorchNetwork,
+    as_array,
+    as_tensors,
+    check_exported,
+    export,
+    load_exported,
+)
+from tlp.networks.network import Array, Network, Range, draw
+from tlp.networks.onnx_file import copy_onnx, external_files, load_onnx
+from tlp.networks.spec import ONNX_RUNTIME, NetworkSpec
 from tlp.processes import require
 
 if TYPE_CHECKING:
     import torch
 
-Range = tuple[int, int] | None
-
-
-@dataclass(frozen=True)
-class Network:
-    """A network in torch, ready to run and to import.
-
-    Parameters
-    ----------
-    name
-        Short name.
-    module
-        Takes the inputs as positional tensors; in evaluation mode.
-    exported
-        The same network as a ``torch.export.ExportedProgram``.
-    inputs
-        Example inputs.
-    ranges
-        For each input, the least and the largest value of its integers; ``None`` for floats and
-        booleans.
-    """
-
-    name: str
-    module: Any
-    exported: torch.export.ExportedProgram
-    inputs: tuple[torch.Tensor, ...]
-    ranges: tuple[Range, ...]
-
 
 def load_network(spec: NetworkSpec) -> Network:
-    """Build or load the network and export it.
+    """Build or load the network.
 
     Raises
     ------
     NetworkError
         If it cannot be loaded, run or exported, or its file does not fit the spec.
     MissingExtraError
-        If torch or the library that defines the network is not installed.
+        If its framework or the library that defines it is not installed.
     """
+    if spec.is_file:
+        spec.check_file()
+    if spec.framework is ONNX_RUNTIME:
+        return load_onnx(spec)
     require("torch", "torch")
     if spec.is_file:
-        return _load_file(spec)
+        return _load_exported(spec)
     module, inputs = _build_builtin(spec)
     exported = export(module, inputs, spec.name)
-    return Network(spec.name, module, exported, inputs, _builtin_ranges(spec))
+    arrays = tuple(as_array(spec.name, tensor) for tensor in inputs)
+    return TorchNetwork(spec.name, arrays, _builtin_ranges(spec), module, exported)
 
 
-def load_module(spec: NetworkSpec) -> Any:
-    """Build or load only the callable module, without exporting it."""
-    require("torch", "torch")
-    return _load_file(spec).module if spec.is_file else _build_builtin(spec)[0]
+def framework_call(
+    spec: NetworkSpec, inputs: tuple[Array, ...], threads: int
+) -> Callable[[], object]:
+    """Return what runs the network once on the inputs in its own framework, as fast as it can.
 
-
-def run(module: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Run a network once and return its outputs as a flat tuple."""
-    import torch
-    from torch.utils import _pytree as pytree
-
-    with torch.inference_mode():
-        return tuple(pytree.tree_leaves(module(*inputs)))
-
-
-def random_inputs(network: Network, seed: int) -> tuple[torch.Tensor, ...]:
-    """Draw inputs of the network's shapes and types, the same ones for the same seed.
-
-    Floats are standard normal, integers uniform in the range the network allows.
+    Call it in a process that has pinned its cores and has not used the framework yet.
     """
-    import torch
+    if spec.framework is ONNX_RUNTIME:
+        network = load_onnx(spec, threads)
+        return lambda: network.run(inputs)
+    torch = require("torch", "torch")
+    torch.set_num_threads(threads)
+    module = _load_exported(spec).module if spec.is_file else _build_builtin(spec)[0]
+    tensors = as_tensors(inputs)
 
-    generator = torch.Generator().manual_seed(seed)
-    return tuple(
-        _draw(tuple(example.shape), example.dtype, limits, generator)
-        for example, limits in zip(network.inputs, network.ranges, strict=True)
-    )
+    def call() -> object:
+        with torch.inference_mode():
+            return module(*tensors)
+
+    return call
+
+
+def source_files(spec: NetworkSpec) -> list[Path]:
+    """Files that a network consists of; none for a built-in one."""
+    if not spec.is_file:
+        return []
+    path = Path(spec.source)
+    return [path, *(external_files(path) if spec.framework is ONNX_RUNTIME else [])]
+
+
+def copy_file(spec: NetworkSpec, target: Path) -> None:
+    """Copy a network's file so that the copy is enough to load it."""
+    if spec.framework is ONNX_RUNTIME:
+        copy_onnx(Path(spec.source), target)
+    else:
+        shutil.copyfile(spec.source, target)
 
 
 def export_module(module: Any, example_inputs: tuple[Any, ...], path: Path) -> None:
@@ -131,18 +129,6 @@ def export_module(module: Any, example_inputs: tuple[Any, ...], path: Path) -> N
     torch.export.save(exported, str(path))
 
 
-def _draw(
-    shape: tuple[int, ...], dtype: torch.dtype, limits: Range, generator: torch.Generator
-) -> torch.Tensor:
-    import torch
-
-    if dtype == torch.bool:
-        return torch.randint(0, 2, shape, generator=generator).to(torch.bool)
-    if limits is not None:
-        return torch.randint(limits[0], limits[1] + 1, shape, generator=generator).to(dtype)
-    return torch.randn(shape, generator=generator).to(dtype)
-
-
 def _build_builtin(spec: NetworkSpec) -> tuple[Any, tuple[torch.Tensor, ...]]:
     import torch
 
@@ -154,7 +140,7 @@ def _build_builtin(spec: NetworkSpec) -> tuple[Any, tuple[torch.Tensor, ...]]:
         torch.manual_seed(spec.seed)
         module = entry.factory(shape).eval()
     generator = torch.Generator().manual_seed(spec.seed)
-    inputs = (_example(entry, (spec.batch, *shape), generator),)
+    inputs = as_tensors((_example(entry, (spec.batch, *shape), spec.seed),))
     try:
         if entry.family == "image":
             fit_final_pool(module, inputs[0])
@@ -169,12 +155,11 @@ def _build_builtin(spec: NetworkSpec) -> tuple[Any, tuple[torch.Tensor, ...]]:
     return module, inputs
 
 
-def _example(entry: Builtin, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    import torch
-
+def _example(entry: Builtin, shape: tuple[int, ...], seed: int) -> Array:
+    rng = np.random.default_rng(seed)
     if entry.family == "text":
-        return _draw(shape, torch.int64, (0, entry.vocabulary - 1), generator)
-    return _draw(shape, torch.float32, None, generator)
+        return draw(shape, np.int64, (0, entry.vocabulary - 1), rng)
+    return draw(shape, np.float32, None, rng)
 
 
 def _builtin_ranges(spec: NetworkSpec) -> tuple[Range, ...]:
@@ -182,8 +167,7 @@ def _builtin_ranges(spec: NetworkSpec) -> tuple[Range, ...]:
     return ((0, entry.vocabulary - 1),) if entry.family == "text" else (None,)
 
 
-def _load_file(spec: NetworkSpec) -> Network:
-    spec.check_file()
+def _load_exported(spec: NetworkSpec) -> TorchNetwork:
     exported, inputs = load_exported(Path(spec.source))
     shape = tuple(inputs[0].shape)
     wanted = spec.input_shape
@@ -196,14 +180,12 @@ def _load_file(spec: NetworkSpec) -> Network:
             f"{','.join(map(str, shape)) or 'a scalar'} (batch first). Leave the option out, or "
             "export the network again with example inputs of the shape you want"
         )
-    return Network(
-        spec.name, exported.module(), exported, inputs, tuple(map(_observed_range, inputs))
-    )
+    arrays = tuple(as_array(spec.name, tensor) for tensor in inputs)
+    ranges = tuple(map(_observed_range, arrays))
+    return TorchNetwork(spec.name, arrays, ranges, exported.module(), exported)
 
 
-def _observed_range(example: torch.Tensor) -> Range:
-    import torch
-
-    if example.dtype.is_floating_point or example.dtype == torch.bool:
+def _observed_range(example: Array) -> Range:
+    if example.dtype.kind not in "iu":
         return None
-    return (int(example.min()), int(example.max())) if example.numel() else (0, 0)
+    return (int(example.min()), int(example.max())) if example.size else (0, 0)

@@ -1,9 +1,8 @@
-"""The torch side of a run, done once in a process of its own, and what it leaves in a folder."""
+"""The framework's side of a run, done once in a process of its own, and the folder it fills."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,10 +14,10 @@ import numpy as np
 from tlp.errors import NetworkError, WorkDirError
 from tlp.metaschedule.imports import load_tvm
 from tlp.networks import importer, load
-from tlp.networks.spec import EXPORTED_COPY, NetworkSpec
+from tlp.networks.network import Network, random_inputs
+from tlp.networks.spec import NetworkSpec
 
 if TYPE_CHECKING:
-    import torch
     import tvm
 
 MODULE_FILE = "module.json"
@@ -28,7 +27,7 @@ _GROUPS = ("x1", "y1", "x2", "y2")
 
 @dataclass(frozen=True)
 class Reference:
-    """Two random inputs of a network and PyTorch's outputs for them."""
+    """Two random inputs of a network and its framework's outputs for them."""
 
     x1: tuple[np.ndarray, ...]
     y1: tuple[np.ndarray, ...]
@@ -45,8 +44,8 @@ def prepare(
 ) -> None:
     """Load a network, import it into TVM, and write what a run needs into ``folder``.
 
-    It writes ``reference.npz``, for a network from a file ``network.pt2``, and last
-    ``module.json``. Starts threads of torch and TVM: call it in a process of its own.
+    It writes ``reference.npz``, for a network from a file a copy of it, and last
+    ``module.json``. Starts threads of the framework and TVM: call it in a process of its own.
 
     Raises
     ------
@@ -57,12 +56,12 @@ def prepare(
     progress(f"building {spec.name}" if not spec.is_file else f"loading {spec.source}")
     spec.check_file()
     network = load.load_network(spec)
-    progress("running PyTorch")
+    progress(f"running {spec.framework.name}")
     arrays = _reference_arrays(network)
     _write(folder / REFERENCE_FILE, lambda path: _save_arrays(path, arrays))
-    copy = folder / EXPORTED_COPY
+    copy = folder / spec.copy_name
     if spec.is_file and not copy.exists():
-        _write(copy, lambda path: shutil.copyfile(spec.source, path))
+        _write(copy, lambda path: load.copy_file(spec, path))
     progress("importing into TVM")
     mod = importer.import_network(network, target, weight_layouts)
     progress("saving the module")
@@ -117,14 +116,13 @@ def _group(arrays: Mapping[str, np.ndarray], group: str) -> tuple[np.ndarray, ..
     return tuple(arrays[f"{group}_{index}"] for index in range(count))
 
 
-def _reference_arrays(network: load.Network) -> dict[str, np.ndarray]:
+def _reference_arrays(network: Network) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     for seed in (1, 2):
-        inputs = load.random_inputs(network, seed)
-        outputs = [_to_numpy(network.name, value) for value in load.run(network.module, inputs)]
+        inputs = random_inputs(network, seed)
         for index, value in enumerate(inputs):
-            arrays[f"x{seed}_{index}"] = _to_numpy(network.name, value)
-        for index, output in enumerate(outputs):
+            arrays[f"x{seed}_{index}"] = value
+        for index, output in enumerate(network.run(inputs)):
             arrays[f"y{seed}_{index}"] = output
             if not np.isfinite(output).all():
                 raise NetworkError(
@@ -132,24 +130,13 @@ def _reference_arrays(network: load.Network) -> dict[str, np.ndarray]:
                     "(standard normal), so the tuned network could not be checked against it. "
                     "Wrap the network in one that maps its input into the valid range first"
                 )
-    again = load.run(network.module, load.random_inputs(network, 2))
-    for index, value in enumerate(again):
-        if not np.allclose(value.numpy(), arrays[f"y2_{index}"], rtol=1e-3, atol=1e-5):
+    for index, value in enumerate(network.run(random_inputs(network, 2))):
+        if not np.allclose(value, arrays[f"y2_{index}"], rtol=1e-3, atol=1e-5):
             raise NetworkError(
                 f"network {network.name}: two runs on the same input differ. Call model.eval() "
                 "before torch.export, and take random operators out"
             )
     return arrays
-
-
-def _to_numpy(name: str, tensor: torch.Tensor) -> np.ndarray:
-    try:
-        return tensor.numpy()
-    except TypeError as error:
-        raise NetworkError(
-            f"network {name}: has inputs or outputs of type {tensor.dtype}, which NumPy does not "
-            "have. Convert them to float32 at the borders of the network"
-        ) from error
 
 
 def _save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -1,4 +1,4 @@
-"""What to tune: the name of a built-in network or an exported file, and its input."""
+"""What to tune: the name of a built-in network or a file, and its input."""
 
 from __future__ import annotations
 
@@ -13,11 +13,35 @@ from typing import Any
 from tlp.errors import NetworkError
 from tlp.networks.builtin import BUILTINS, Builtin, names
 
-EXPORTED_COPY = "network.pt2"
+_FILES = {".pt2": "torch.export", ".onnx": "ONNX"}
 
 
 def _is_file_name(source: str) -> bool:
-    return source.endswith(".pt2") or os.sep in source
+    return Path(source).suffix.lower() in _FILES or os.sep in source
+
+
+@dataclass(frozen=True)
+class Framework:
+    """What runs a network as it comes: the reference for its output and the one to beat.
+
+    Parameters
+    ----------
+    key
+        In summaries, such as ``latency_ms``.
+    name
+        For people.
+    contender
+        What is timed, for people.
+    """
+
+    key: str
+    name: str
+    contender: str
+
+
+PYTORCH = Framework("pytorch", "PyTorch", "PyTorch eager")
+ONNX_RUNTIME = Framework("onnxruntime", "ONNX Runtime", "ONNX Runtime")
+FRAMEWORKS = {framework.key: framework for framework in (PYTORCH, ONNX_RUNTIME)}
 
 
 @dataclass(frozen=True)
@@ -27,13 +51,13 @@ class NetworkSpec:
     Parameters
     ----------
     source
-        Name of a built-in network, or path of a ``torch.export`` file (``.pt2``).
+        Name of a built-in network, or path of a ``torch.export`` (``.pt2``) or ONNX file.
     batch
-        Number of inputs at once. Built-in networks only: a file has fixed shapes. With a file, 1
-        stands for "as exported".
+        Number of inputs at once: the first dimension. A ``.pt2`` file has fixed shapes, an ONNX
+        file may leave dimensions open. Where it is fixed, 1 stands for "as in the file".
     input_shape
         Shape of one input without the batch, e.g. ``(3, 224, 224)``, or ``(128,)`` for a sequence
-        of 128 tokens. ``None`` takes the network's own.
+        of 128 tokens. ``None`` takes the network's own. An ONNX file's first input is meant.
     seed
         Seed of the random weights and of the example inputs.
 
@@ -53,7 +77,7 @@ class NetworkSpec:
             object.__setattr__(self, "input_shape", tuple(self.input_shape))
         if not isinstance(self.source, str) or not self.source:
             raise NetworkError(
-                f"network: expected the name of a built-in network or a .pt2 file, got "
+                f"network: expected the name of a built-in network, a .pt2 or an .onnx file, got "
                 f"{self.source!r}. Built in: {', '.join(names())}"
             )
         _check_integer("batch", self.batch, 1)
@@ -78,17 +102,38 @@ class NetworkSpec:
         """Short name: the built-in's, or the file's without folder and suffix."""
         return Path(self.source).stem if self.is_file else self.source
 
+    @property
+    def framework(self) -> Framework:
+        """What runs the network as it comes."""
+        onnx = self.is_file and Path(self.source).suffix.lower() == ".onnx"
+        return ONNX_RUNTIME if onnx else PYTORCH
+
+    @property
+    def copy_name(self) -> str:
+        """Name of a run's own copy of the file."""
+        return "network.onnx" if self.framework is ONNX_RUNTIME else "network.pt2"
+
     def check_file(self) -> None:
-        """Raise `NetworkError` if the network is a file that does not exist."""
-        if self.is_file and not Path(self.source).is_file():
+        """Raise `NetworkError` if the network is a file that does not exist or of no known kind."""
+        if not self.is_file:
+            return
+        path = Path(self.source)
+        if not path.is_file():
             raise NetworkError(
                 f"network file {self.source}: no such file. Give the path of a torch.export file "
-                f"(.pt2), or one of the built-in networks: {', '.join(names())}"
+                f"(.pt2) or of an ONNX file (.onnx), or one of the built-in networks: "
+                f"{', '.join(names())}"
+            )
+        if path.suffix.lower() not in _FILES:
+            kinds = " or ".join(f"{suffix} ({kind})" for suffix, kind in _FILES.items())
+            raise NetworkError(
+                f"network file {self.source}: its suffix is {path.suffix or 'missing'}, expected "
+                f"{kinds}. Write a PyTorch model with torch.export.save, or rename the file"
             )
 
     def localised(self, folder: Path) -> NetworkSpec:
         """Return the same network, read from the folder's own copy of the file if it has one."""
-        copy = folder / EXPORTED_COPY
+        copy = folder / self.copy_name
         return (
             dataclasses.replace(self, source=str(copy)) if self.is_file and copy.exists() else self
         )
@@ -127,9 +172,9 @@ def _unknown(source: str) -> str:
     close = difflib.get_close_matches(source, names(), n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     return (
-        f"network {source!r}: neither a built-in network nor a .pt2 file.{hint} "
+        f"network {source!r}: neither a built-in network nor a .pt2 or .onnx file.{hint} "
         f"Built in: {', '.join(names())}. Any other network: save it with torch.export.save "
-        "and give the path of its .pt2 file"
+        "and give the path of its .pt2 file, or give an .onnx file"
     )
 
 
@@ -148,4 +193,9 @@ def _check_input_shape(entry: Builtin, shape: tuple[int, ...] | None) -> None:
         raise NetworkError(
             f"input shape {given}: {entry.name} takes channels,height,width with "
             f"{entry.input_shape[0]} channels (default {default}); the batch is separate"
+        )
+    elif any(extent % entry.multiple for extent in shape[1:]):
+        raise NetworkError(
+            f"input shape {given}: height and width of {entry.name} must be multiples of "
+            f"{entry.multiple} (default {default})"
         )

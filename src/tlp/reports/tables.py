@@ -8,6 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from tlp.networks.spec import FRAMEWORKS
+
 WIDTH = 100
 
 
@@ -98,7 +100,9 @@ def show_summary(summary: Mapping[str, Any], out: Console) -> None:
             out.print(f"{task['name']}: {task['note']}", style="yellow", markup=False)
     latency = summary["latency_ms"]
     table = _table([("network", "left"), ("median ms", "right"), ("against tuned", "right")])
-    for name, label in (("tuned", "tuned"), ("pytorch", "PyTorch eager"), ("untuned", "untuned")):
+    framework = FRAMEWORKS[summary["framework"]]
+    for name in ("tuned", framework.key, "untuned"):
+        label = framework.contender if name == framework.key else name
         table.add_row(label, f"{latency[name]:.3f}", f"{latency[name] / latency['tuned']:.2f}x")
     out.print()
     out.print(table)
@@ -111,8 +115,8 @@ def show_summary(summary: Mapping[str, Any], out: Console) -> None:
     out.print()
     out.print("time in rounds: " + ", ".join(parts))
     out.print(
-        f"{summary['trials']} trials, {summary['failures']} failed; output differs from PyTorch's "
-        f"by {summary['output_error']:.1e} of its variation (allowed "
+        f"{summary['trials']} trials, {summary['failures']} failed; output differs from "
+        f"{framework.name}'s by {summary['output_error']:.1e} of its variation (allowed "
         f"{summary['output_tolerance']:g})"
     )
     out.print(f"stopped because {summary['stopped']}; everything is in {summary['work_dir']}")

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tlp.errors import TlpError, WrongOutputError
+from tlp.errors import NetworkError, TlpError, WrongOutputError
 from tlp.host import CorePlan, available_cores, describe_host, fingerprint, pin_process, plan_cores
 from tlp.measuring.compare import (
     alternate,
@@ -30,6 +30,7 @@ from tlp.metaschedule.sketches import decision_space, make_design
 from tlp.metaschedule.targets import check_host, parse_target
 from tlp.models.scorer import Scorer
 from tlp.models.trees import OnlineTrees
+from tlp.networks.load import source_files
 from tlp.networks.prepare import MODULE_FILE, load_prepared, load_reference, prepare
 from tlp.networks.spec import NetworkSpec
 from tlp.networks.tasks import Task, extract_tasks
@@ -178,7 +179,7 @@ def _claim(folder: WorkDir, settings: TuneSettings, target: dict[str, Any]) -> N
     network = settings.network
     identity = {
         "network": network.to_json(),
-        "network_sha256": _sha256(Path(network.source)) if network.is_file else None,
+        "network_sha256": _sha256(source_files(network)) if network.is_file else None,
         "target": target,
         "weight_layouts": settings.weight_layouts,
     }
@@ -195,11 +196,15 @@ def _claim(folder: WorkDir, settings: TuneSettings, target: dict[str, Any]) -> N
     folder.claim(identity, config)
 
 
-def _sha256(path: Path) -> str:
+def _sha256(paths: Sequence[Path]) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
+    for path in paths:
+        try:
+            with path.open("rb") as stream:
+                while block := stream.read(1 << 20):
+                    digest.update(block)
+        except OSError as error:
+            raise NetworkError(f"network file {path}: cannot be read ({error})") from error
     return digest.hexdigest()
 
 
@@ -208,7 +213,7 @@ def _prepare(
 ) -> None:
     if (folder.prepared / MODULE_FILE).exists():
         return
-    observer.stage("loading PyTorch")
+    observer.stage(f"loading {settings.network.framework.name}")
     run_isolated(
         prepare,
         settings.network,
@@ -402,8 +407,9 @@ def _finish(
     store: Store,
     observer: RunObserver,
 ) -> dict[str, Any]:
-    """Check the output against PyTorch's, compare latencies, and sum the run up."""
-    observer.stage("checking the output against PyTorch")
+    """Check the output against the framework's, compare latencies, and sum the run up."""
+    framework = settings.network.framework.name
+    observer.stage(f"checking the output against {framework}")
     error = run_isolated(
         _check,
         folder.library,
@@ -415,7 +421,7 @@ def _finish(
     )
     if not error <= TOLERANCE:
         raise WrongOutputError(
-            f"the tuned network's output differs from PyTorch's: {error:.3g} of the output's "
+            f"the tuned network's output differs from {framework}'s: {error:.3g} of the output's "
             f"variation, allowed {TOLERANCE:g}. The measurements are kept in {folder.root}; "
             "please report this with the folder's used_config.json and database/"
         )

@@ -34,7 +34,7 @@ _COLUMNS = (
 def versions() -> dict[str, str]:
     """Versions of what decides a result."""
     found = {"tlp": __version__, "python": platform.python_version()}
-    for package in ("apache-tvm", "apache-tvm-ffi", "torch", "numpy", "lightgbm"):
+    for package in ("apache-tvm", "apache-tvm-ffi", "torch", "onnxruntime", "numpy", "lightgbm"):
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
@@ -84,6 +84,7 @@ def summarise(
     error: float,
 ) -> dict[str, Any]:
     """Everything a script or a report wants to know, as plain JSON; latencies in milliseconds."""
+    framework = network.framework.key
     medians = {name: 1e3 * statistics.median(values) for name, values in seconds.items()}
     return {
         "network": network.to_json(),
@@ -99,7 +100,8 @@ def summarise(
         "elapsed_s": store.get_meta("elapsed_s"),
         "latency_ms": medians,
         "latency_calls": {name: len(values) for name, values in seconds.items()},
-        "tuned_over_pytorch": medians["tuned"] / medians["pytorch"],
+        "framework": framework,
+        f"tuned_over_{framework}": medians["tuned"] / medians[framework],
         "tuned_over_untuned": medians["tuned"] / medians["untuned"],
         "sum_of_tasks_ms": _finite(1e3 * estimated_latency(states)),
         "output_error": error,
