@@ -19,10 +19,18 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tlp.tuning.limits import SketchLimits
+
 Rows = npt.NDArray[np.int32]
 Decisions = tuple[tuple[int, ...], ...]
 
 _HASH_SEED = 0x7F4A7C15
+# Rows drawn at once, and in all for one sketch, in search of some that keep to the limits; tries
+# to mutate a row into one that does; rows looked through for each one of a whole space.
+_CHUNK = 1 << 16
+_MOST_DRAWS = 1 << 21
+_MUTATIONS = 6
+_SIEVE = 64
 
 
 class DecisionKind(str, enum.Enum):
@@ -133,6 +141,8 @@ class Decision:
         else:
             table = np.array(self.values, np.float32)
         self.features: npt.NDArray[np.float32] = table.reshape(len(self.values), width)
+        meant = self.values if self._meaning is None else self._meaning
+        self.numbers: npt.NDArray[np.int64] = np.array(meant, np.int64).reshape(-1, width)
         weights = np.ones(len(self.values), np.float64)
         asked = getattr(self, "_asked", np.zeros(0))
         granted = getattr(self, "_granted", np.zeros(0))
@@ -204,11 +214,16 @@ class DecisionSpace:
     ----------
     sketches
         The decisions of each sketch, in the order of its trace.
+    limits
+        What rows of each sketch must keep to; nothing by default.
     """
 
-    def __init__(self, sketches: Sequence[Sequence[Decision]]) -> None:
+    def __init__(
+        self, sketches: Sequence[Sequence[Decision]], limits: Sequence[SketchLimits] = ()
+    ) -> None:
         if not sketches:
             raise ValueError("a decision space needs at least one sketch")
+        self.limits = tuple(limits) or (SketchLimits(),) * len(sketches)
         self.sketches: tuple[tuple[Decision, ...], ...] = tuple(tuple(s) for s in sketches)
         self.width = 1 + max(len(decisions) for decisions in self.sketches)
         rng = np.random.default_rng(_HASH_SEED)
@@ -270,18 +285,70 @@ class DecisionSpace:
         total *= np.uint64(0x94D049BB133111EB)
         return total ^ (total >> np.uint64(31))
 
-    def uniform(self, rng: np.random.Generator, count: int) -> Rows:
-        """Random rows: each sketch alike, each value of a decision alike."""
+    def allowed(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Which rows keep to the limits, ``bool [n]``."""
+        result = np.ones(len(rows), np.bool_)
+        for sketch, limits in enumerate(self.limits):
+            if limits:
+                chosen = np.flatnonzero(rows[:, 0] == sketch)
+                tables = [decision.numbers for decision in self.sketches[sketch]]
+                result[chosen] = limits.allowed(tables, rows[chosen, 1:])
+        return result
+
+    def uniform(self, rng: np.random.Generator, count: int, limited: bool = True) -> Rows:
+        """Random rows: each sketch alike, each value of a decision alike.
+
+        Parameters
+        ----------
+        limited
+            Draw anew what breaks a limit. Where hardly any row keeps to them, fewer than
+            ``count`` come back.
+        """
         rows = np.full((count, self.width), -1, np.int32)
         rows[:, 0] = rng.integers(0, len(self.sketches), size=count)
-        for sketch, decisions in enumerate(self.sketches):
+        for sketch, limits in enumerate(self.limits):
             chosen = np.flatnonzero(rows[:, 0] == sketch)
-            for position, decision in enumerate(decisions):
-                rows[chosen, 1 + position] = decision.sample(rng, len(chosen))
+            if limited and limits:
+                found = self._draw_allowed(rng, sketch, len(chosen))
+                rows[chosen[: len(found)]] = found
+                rows[chosen[len(found) :], 0] = -1
+            else:
+                rows[chosen] = self._draw(rng, sketch, len(chosen))
+        return rows[rows[:, 0] >= 0]
+
+    def _draw(self, rng: np.random.Generator, sketch: int, count: int) -> Rows:
+        rows = np.full((count, self.width), -1, np.int32)
+        rows[:, 0] = sketch
+        for position, decision in enumerate(self.sketches[sketch]):
+            rows[:, 1 + position] = decision.sample(rng, count)
         return rows
 
+    def _draw_allowed(self, rng: np.random.Generator, sketch: int, count: int) -> Rows:
+        """Rows of a sketch that keep to its limits: rejection in bulk, a few in a hundred pass."""
+        parts = [np.zeros((0, self.width), np.int32)]
+        found = drawn = 0
+        while found < count and drawn < _MOST_DRAWS:
+            share = max(found, 1) / max(drawn, 1)
+            rows = self._draw(rng, sketch, min(_CHUNK, 256 + int(1.2 * (count - found) / share)))
+            drawn += len(rows)
+            parts.append(rows[self.allowed(rows)])
+            found += len(parts[-1])
+        return np.concatenate(parts)[:count]
+
     def mutate(self, rng: np.random.Generator, rows: Rows) -> Rows:
-        """Change one to three decisions of each row, half of the time to a neighbouring value."""
+        """Change one to three decisions of each row, half of the time to a neighbouring value.
+
+        What breaks a limit is changed in another way; a few such rows may be left.
+        """
+        changed = self._mutate(rng, rows)
+        for _ in range(_MUTATIONS if any(self.limits) else 0):
+            broken = np.flatnonzero(~self.allowed(changed))
+            if not len(broken):
+                break
+            changed[broken] = self._mutate(rng, rows[broken])
+        return changed
+
+    def _mutate(self, rng: np.random.Generator, rows: Rows) -> Rows:
         rows = rows.copy()
         for sketch, decisions in enumerate(self.sketches):
             chosen = np.flatnonzero(rows[:, 0] == sketch)
@@ -312,8 +379,11 @@ class DecisionSpace:
         return np.where(rng.random(first.shape) < 0.5, first, second).astype(np.int32)
 
     def enumerate(self, most: int) -> Rows | None:
-        """Every row, or None if there are more than ``most``."""
-        if self.upper_bound > most:
+        """Every row that keeps to the limits, or None if there are (or may be) more than ``most``.
+
+        With limits a larger space is sieved: most of its rows break them.
+        """
+        if self.upper_bound > most * (_SIEVE if any(self.limits) else 1):
             return None
         parts = []
         for sketch, decisions in enumerate(self.sketches):
@@ -324,8 +394,8 @@ class DecisionSpace:
             for position, decision in enumerate(decisions):
                 rows[:, 1 + position] = remainder % len(decision)
                 remainder //= len(decision)
-            parts.append(rows)
-        return np.concatenate(parts)
+            parts.append(rows[self.allowed(rows)])
+        return np.concatenate(parts) if sum(len(part) for part in parts) <= most else None
 
     @property
     def feature_names(self) -> list[str]:
