@@ -81,9 +81,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in WORKLOADS:
             with native_output_to(Path(folder) / "tvm.log"):
-                rows[name] = measure(
-                    name, target, options.uniform, options.filtered, options.seed
-                )
+                rows[name] = measure(name, target, options.uniform, options.filtered, options.seed)
             print(
                 f"{name}: accepted {rows[name]['acceptance']:.3f} with the limits, "
                 f"{rows[name]['unfiltered_acceptance']:.3f} without; recall "

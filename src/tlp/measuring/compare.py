@@ -77,9 +77,11 @@ def compiled_contender(
     return Contender(name, network_server, args, "fork")
 
 
-def eager_contender(spec: NetworkSpec, prepared: Path, cores: tuple[int, ...]) -> Contender:
-    """PyTorch eager mode as a contender."""
-    return Contender("pytorch", eager_server, (spec, prepared, cores), "spawn")
+def eager_contender(
+    spec: NetworkSpec, prepared: Path, cores: tuple[int, ...], device: str = "cpu"
+) -> Contender:
+    """PyTorch eager mode as a contender, on the device that the platform is."""
+    return Contender("pytorch", eager_server, (spec, prepared, cores, device), "spawn")
 
 
 def alternate(

@@ -73,9 +73,7 @@ def read_limits(
     """
     reader = _Reader(mod, instructions, sampling, example, target)
     for position, instruction in enumerate(instructions):
-        handler = getattr(reader, f"on_{instruction.kind.name}", None)
-        if handler is not None:
-            handler(position, instruction)
+        reader.read(position, instruction)
     return reader.limits()
 
 
@@ -99,15 +97,34 @@ class _Reader:
         self._ranges: list[Range] = []
         self._target = target
 
+    def read(self, position: int, instruction: Any) -> None:
+        """Take in the next instruction."""
+        match instruction.kind.name:
+            case "SamplePerfectTile" | "SampleCategorical":
+                self._sample(instruction)
+            case "GetLoops":
+                self._get_loops(instruction)
+            case "Split":
+                self._split(instruction)
+            case "Reorder":
+                self._reorder(instruction)
+            case "Fuse":
+                self._fuse(instruction)
+            case "Bind":
+                self._bind(instruction)
+            case "Annotate":
+                self._annotate(instruction)
+            case "CacheRead":
+                self._cache_read(position, instruction)
+            case "ComputeAt":
+                self._compute_at(instruction)
+
     # Numbers.
 
-    def _sampled(self, position: int, instruction: Any) -> None:
+    def _sample(self, instruction: Any) -> None:
         decision = self._decision_of[instruction]
         for part, output in enumerate(instruction.outputs):
             self._numbers[output] = Product(1, ((decision, part),))
-
-    on_SamplePerfectTile = _sampled
-    on_SampleCategorical = _sampled
 
     def _number(self, value: Any) -> Product | None:
         if value is None:
@@ -117,7 +134,7 @@ class _Reader:
 
     # Loops.
 
-    def on_GetLoops(self, position: int, instruction: Any) -> None:
+    def _get_loops(self, instruction: Any) -> None:
         block = self._blocks.setdefault(instruction.inputs[0], _Block())
         if block.threads:
             return
@@ -125,7 +142,7 @@ class _Reader:
         block.loops = {loop: _Loop(((axis, None),)) for axis, loop in enumerate(block.order)}
         self._home.update(dict.fromkeys(block.order, block))
 
-    def on_Split(self, position: int, instruction: Any) -> None:
+    def _split(self, instruction: Any) -> None:
         loop, *factors = instruction.inputs
         block = self._home.get(loop)
         if block is None:
@@ -139,7 +156,7 @@ class _Reader:
             block.loops[output] = _Loop(((axis, self._number(factor)),))
             self._home[output] = block
 
-    def on_Reorder(self, position: int, instruction: Any) -> None:
+    def _reorder(self, instruction: Any) -> None:
         block = self._home.get(instruction.inputs[0])
         if block is None or not all(loop in block.order for loop in instruction.inputs):
             return
@@ -147,7 +164,7 @@ class _Reader:
         for place, loop in zip(places, instruction.inputs, strict=True):
             block.order[place] = loop
 
-    def on_Fuse(self, position: int, instruction: Any) -> None:
+    def _fuse(self, instruction: Any) -> None:
         loops, (fused,) = list(instruction.inputs), instruction.outputs
         block = self._home.get(loops[0])
         if block is None or not all(loop in block.order for loop in loops):
@@ -158,7 +175,7 @@ class _Reader:
         block.loops[fused] = _Loop(tuple(p for loop in loops for p in block.loops[loop].parts))
         self._home[fused] = block
 
-    def on_Bind(self, position: int, instruction: Any) -> None:
+    def _bind(self, instruction: Any) -> None:
         (loop,) = instruction.inputs
         block, axis = self._home.get(loop), str(instruction.attrs[0])
         if block is None or axis.startswith("blockIdx"):
@@ -170,7 +187,7 @@ class _Reader:
 
     # Annotations.
 
-    def on_Annotate(self, position: int, instruction: Any) -> None:
+    def _annotate(self, instruction: Any) -> None:
         subject, value = instruction.inputs
         key = str(instruction.attrs[0])
         block = self._blocks.get(subject) or self._home.get(subject)
@@ -198,7 +215,7 @@ class _Reader:
 
     # Shared memory.
 
-    def on_CacheRead(self, position: int, instruction: Any) -> None:
+    def _cache_read(self, position: int, instruction: Any) -> None:
         consumer = instruction.inputs[0]
         block = self._blocks.get(consumer)
         scope = str(instruction.attrs[1])
@@ -208,7 +225,7 @@ class _Reader:
         region = found.reads[int(instruction.attrs[0])]
         self._reads[instruction.outputs[0]] = (block, (found, region), _bits(region.source))
 
-    def on_ComputeAt(self, position: int, instruction: Any) -> None:
+    def _compute_at(self, instruction: Any) -> None:
         cached, loop = instruction.inputs
         if cached not in self._reads or loop not in self._home:
             return

@@ -11,7 +11,7 @@ import numpy as np
 
 from tlp.errors import TlpError
 from tlp.metaschedule.limits import read_limits
-from tlp.metaschedule.targets import is_cpu
+from tlp.metaschedule.targets import is_cuda
 from tlp.tuning.limits import SketchLimits
 from tlp.tuning.space import Decision, DecisionKind, Decisions, DecisionSpace, factorisations
 
@@ -46,7 +46,7 @@ class Sketch:
     sampling: tuple[Any, ...]
     skeleton: str
     example: Decisions
-    limits: SketchLimits = SketchLimits()
+    limits: SketchLimits
 
 
 @dataclass(frozen=True)
@@ -168,9 +168,9 @@ def make_design(mod: Any, target: dict[str, Any], seed: int = 1) -> Design:
                 skeleton=skeleton(trace),
                 example=example,
                 limits=(
-                    SketchLimits()
-                    if is_cpu(target)
-                    else read_limits(mod, instructions, sampling, example, target)
+                    read_limits(mod, instructions, sampling, example, target)
+                    if is_cuda(target)
+                    else SketchLimits()
                 ),
             )
         )

@@ -99,7 +99,10 @@ def summarise(
         "elapsed_s": store.get_meta("elapsed_s"),
         "latency_ms": medians,
         "latency_calls": {name: len(values) for name, values in seconds.items()},
-        "tuned_over_pytorch": medians["tuned"] / medians["pytorch"],
+        # None where PyTorch cannot use the GPU.
+        "tuned_over_pytorch": (
+            medians["tuned"] / medians["pytorch"] if "pytorch" in medians else None
+        ),
         "tuned_over_untuned": medians["tuned"] / medians["untuned"],
         "sum_of_tasks_ms": _finite(1e3 * estimated_latency(states)),
         "output_error": error,
