@@ -150,7 +150,10 @@ def diagnose(tick: Any) -> list[Check]:
             text = str(error).splitlines()[0]
             checks.append(Check("native target", False, text, "give --target to tlp tune"))
         tick("looking for a GPU")
-        gpu = run_isolated(describe_gpu)
+        try:
+            gpu = run_isolated(describe_gpu)
+        except TlpError:  # a driver that does not fit may end the process
+            gpu = None
         found = "none; only --target cuda needs one"
         if gpu is not None:
             compiler = choose_cuda_compiler() or "no compiler: pip install cuda-bindings"

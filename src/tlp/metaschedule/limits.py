@@ -4,7 +4,8 @@ The trace is read without being applied: which tile factors are fused into ``thr
 buffers are read through shared memory and inside which loops. Only the index expressions of
 those buffers come from a schedule, to which the instructions before the read are applied.
 Where a trace does something that is not understood, no limit follows from it: replay and the
-postprocessors have the last word.
+postprocessors have the last word. Unroll steps, virtual threads and the width of vectorised
+copies have no limit: the postprocessors refuse none of them (too wide a copy is narrowed).
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tlp.tuning.limits import Extent, Product, Range, SharedBuffer, SketchLimits
-from tlp.tuning.space import Decisions
+from tlp.tuning.decisions import Decisions
+from tlp.tuning.limits import Extent, Product, Range, SharedBuffer, SketchLimits, Span
 
 _LOW = "meta_schedule.thread_extent_low_inclusive"
 _HIGH = "meta_schedule.thread_extent_high_inclusive"
-_FETCH = "meta_schedule.cooperative_fetch"
+_WARP = "warp_execution"
 _STAGES = "software_pipeline_stage"
-_VECTOR_BYTES = 16  # the widest load of a thread
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class _Block:
     order: list[Any] = field(default_factory=list)
     loops: dict[Any, _Loop] = field(default_factory=dict)
     threads: list[Product | None] = field(default_factory=list)
+    lanes: int = 1
     low: int = 1
     high: int | None = None
     copies: int = 1
@@ -191,19 +192,16 @@ class _Reader:
         subject, value = instruction.inputs
         key = str(instruction.attrs[0])
         block = self._blocks.get(subject) or self._home.get(subject)
-        if key == _FETCH and subject in self._reads:
-            _, _, bits = self._reads[subject]
-            lanes = self._number(value)
-            if lanes is not None:
-                self._ranges.append(Range(Product(bits) * lanes, 0, 8 * _VECTOR_BYTES))
+        if key == _WARP:
+            # The lanes of a warp run the block's tensor instruction together.
+            block = self._blocks.setdefault(subject, _Block())
+            block.lanes = int(self._target.get("thread_warp_size", 32))
         elif block is None:
             return
         elif key == _LOW:
             block.low = int(value)
         elif key == _HIGH:
             block.high = int(value)
-        elif key == "warp_execution":
-            block.threads.append(Product(int(self._target.get("thread_warp_size", 32))))
         elif key == _STAGES:
             stages = [int(stage) for stage in value]
             block.copies = max(stages) - min(stages) + 1
@@ -274,7 +272,7 @@ class _Reader:
         ranges = []
         shared = []
         for block in self._blocks.values():
-            threads: Product | None = Product()
+            threads: Product | None = Product(block.lanes)
             for extent in block.threads:
                 threads = None if threads is None or extent is None else threads * extent
             if block.threads and threads is not None:
@@ -303,15 +301,42 @@ def _extent(block: Any, dimension: Any, shape: int, tiles: dict[int, Product | N
     from tvm import sym
 
     analyzer = sym.analyzer.Analyzer()
-    variables = [axis.var for axis in block.iter_vars]
-    for axis in block.iter_vars:
+    axes: dict[Any, Product | None] = {}
+    for position, axis in enumerate(block.iter_vars):
         analyzer.bind(axis.var, axis.dom)
-    base = int(dimension.extent)
-    linear = sym.detect_linear_equation(analyzer.simplify(dimension.min), variables)
-    terms = []
-    for axis, coefficient in enumerate(linear[:-1]):
-        stride = abs(int(coefficient))
-        tile = tiles.get(axis, Product())
-        if stride and tile is not None:
-            terms.append((stride, tile))
-    return Extent(base, tuple(terms), shape)
+        axes[axis.var] = tiles.get(position, Product())
+    try:
+        index = _span(analyzer.simplify(dimension.min), axes)
+    except _UnknownIndexError:
+        index = None
+    return Extent(int(dimension.extent), index, shape)
+
+
+class _UnknownIndexError(Exception):
+    """An index expression, or the tile of an axis in it, that is not understood."""
+
+
+def _span(index: Any, axes: dict[Any, Product | None]) -> Span:
+    from tvm import tirx
+
+    match index:
+        case tirx.IntImm():
+            # Where a tile starts does not matter.
+            return Span("+")
+        case tirx.Var():
+            tile = axes.get(index)
+            if tile is None:
+                raise _UnknownIndexError(str(index))
+            return Span("tile", tile=tile)
+        case tirx.Add():
+            return Span("+", (_span(index.a, axes), _span(index.b, axes)))
+        case tirx.Sub():
+            negative = Span("*", (_span(index.b, axes),), -1)
+            return Span("+", (_span(index.a, axes), negative))
+        case tirx.Mul(b=tirx.IntImm()):
+            return Span("*", (_span(index.a, axes),), int(index.b))
+        case tirx.FloorDiv(b=tirx.IntImm()):
+            return Span("//", (_span(index.a, axes),), int(index.b))
+        case tirx.FloorMod(b=tirx.IntImm()):
+            return Span("%", (_span(index.a, axes),), int(index.b))
+    raise _UnknownIndexError(str(index))

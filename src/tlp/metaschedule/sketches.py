@@ -12,8 +12,9 @@ import numpy as np
 from tlp.errors import TlpError
 from tlp.metaschedule.limits import read_limits
 from tlp.metaschedule.targets import is_cuda
+from tlp.tuning.decisions import Decision, DecisionKind, Decisions, factorisations
 from tlp.tuning.limits import SketchLimits
-from tlp.tuning.space import Decision, DecisionKind, Decisions, DecisionSpace, factorisations
+from tlp.tuning.space import DecisionSpace
 
 _KINDS = {
     "SamplePerfectTile": DecisionKind.TILE,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -40,23 +41,71 @@ class Product:
 
 
 @dataclass(frozen=True)
+class Span:
+    """Which values an index takes inside a tile, as interval arithmetic.
+
+    Parameters
+    ----------
+    operator
+        ``tile``: 0 to ``tile - 1``; ``+``: the sum of the operands; ``*``, ``//``, ``%``: the
+        operand with ``constant``, which is positive for the latter two.
+    """
+
+    operator: Literal["tile", "+", "*", "//", "%"]
+    operands: tuple[Span, ...] = ()
+    constant: int = 1
+    tile: Product = Product()
+
+    def evaluate(self, lookup: Lookup) -> tuple[Numbers, Numbers]:
+        """Least and largest value for each row."""
+        if self.operator == "tile":
+            return np.asarray(0, np.int64), self.tile.evaluate(lookup) - 1
+        if self.operator == "+":
+            low = high = np.asarray(0, np.int64)
+            for operand in self.operands:
+                least, most = operand.evaluate(lookup)
+                low, high = low + least, high + most
+            return low, high
+        (operand,) = self.operands
+        low, high = operand.evaluate(lookup)
+        if self.operator == "*":
+            ends = low * self.constant, high * self.constant
+            return np.minimum(*ends), np.maximum(*ends)
+        floors = low // self.constant, high // self.constant
+        if self.operator == "//":
+            return floors
+        whole = floors[0] != floors[1]
+        return (
+            np.where(whole, 0, low % self.constant),
+            np.where(whole, self.constant - 1, high % self.constant),
+        )
+
+
+@dataclass(frozen=True)
 class Extent:
     """How far a tile reaches along one dimension of a buffer.
 
-    ``min(limit, base + sum(stride * (tile - 1)))``: with stride 2 and three taps a tile of eight
-    outputs reads ``3 + 2 * 7`` inputs.
+    Parameters
+    ----------
+    base
+        Elements read at one index.
+    index
+        Indices inside the tile; None if they are the same everywhere, or not understood.
+    limit
+        The buffer's extent.
     """
 
     base: int
-    terms: tuple[tuple[int, Product], ...]
+    index: Span | None
     limit: int
 
     def evaluate(self, lookup: Lookup) -> Numbers:
         """The extent for each row."""
-        value = np.asarray(self.base, np.int64)
-        for stride, tile in self.terms:
-            value = value + stride * (tile.evaluate(lookup) - 1)
-        return np.minimum(value, self.limit)
+        if self.index is None:
+            return np.asarray(min(self.base, self.limit), np.int64)
+        low, high = self.index.evaluate(lookup)
+        reach: Numbers = np.minimum(high - low + self.base, self.limit)
+        return reach
 
 
 @dataclass(frozen=True)
@@ -104,7 +153,7 @@ class SketchLimits:
     Parameters
     ----------
     ranges
-        Threads a block of each kernel, bits of each vectorised copy, rounds of a pipeline.
+        Threads a block of each kernel, rounds of a software pipeline.
     shared
         Buffers that share the block's memory.
     shared_bytes

@@ -46,6 +46,7 @@ from tlp.tuning.workdir import WorkDir, write_json
 
 # Each worker that has run something holds a CUDA context, some hundred megabytes on the GPU.
 _MOST_GPU_WORKERS = 8
+_GPU_BUILD_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ def _tune_in_folder(
     target = parse_target(settings.target)
     check_host(target)
     if not is_cpu(target):
-        settings = replace(settings, weight_layouts=False)
+        settings = _for_gpu(settings)
     plan = plan_of(target)
     with folder.locked():
         _claim(folder, settings, target)
@@ -179,6 +180,14 @@ def _tune_in_folder(
             return _tune(folder, settings, target, plan, observer, make_scorer)
         finally:
             pin_process(everything)
+
+
+def _for_gpu(settings: TuneSettings) -> TuneSettings:
+    """Settings without weight layouts, and with time for the CUDA compiler unless told otherwise."""
+    limits = settings.limits
+    if limits.build == Limits().build:
+        limits = replace(limits, build=_GPU_BUILD_SECONDS)
+    return replace(settings, weight_layouts=False, limits=limits)
 
 
 def _claim(folder: WorkDir, settings: TuneSettings, target: dict[str, Any]) -> None:
