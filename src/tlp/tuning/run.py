@@ -183,7 +183,7 @@ def _tune_in_folder(
 
 
 def _for_gpu(settings: TuneSettings) -> TuneSettings:
-    """Settings without weight layouts, and with time for the CUDA compiler unless told otherwise."""
+    """Settings without weight layouts and, unless told otherwise, with time for the compiler."""
     limits = settings.limits
     if limits.build == Limits().build:
         limits = replace(limits, build=_GPU_BUILD_SECONDS)
