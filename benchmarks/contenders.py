@@ -25,10 +25,10 @@ from tlp.models.trees import OnlineTrees
 from tlp.networks.tasks import Task
 from tlp.processes import native_output_to
 from tlp.records.store import Candidate, Store, StoredTask
+from tlp.tuning.decisions import Decisions
 from tlp.tuning.loop import Budget, Loop
 from tlp.tuning.run import make_states, subjects_of
 from tlp.tuning.search import SearchSettings
-from tlp.tuning.space import Decisions
 from tlp.tuning.state import TaskState
 
 

@@ -78,7 +78,31 @@ def _recipe() -> str:
     )
 
 
-TABLES = {"tuned": _tuned, "search": _search, "layouts": _layouts, "recipe": _recipe}
+def _cuda_spaces() -> str:
+    result = load("cuda_spaces")
+    lines = [
+        "| workload | accepted of all rows | accepted of those within the limits | recall |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for name, row in result["workloads"].items():
+        lines.append(
+            f"| {name} | {row['unfiltered_acceptance']:.1%} | {row['acceptance']:.1%} | "
+            f"{row['recall']:.1%} of {row['uniform_accepted']} |"
+        )
+    return (
+        "\n".join(lines) + f"\n\n{result['settings']['uniform']} uniform rows and "
+        f"{result['settings']['filtered']} within the limits a workload, for "
+        f"{result['settings']['target']['arch']}. Replayed without a GPU; not measured on a GPU.\n"
+    )
+
+
+TABLES = {
+    "tuned": _tuned,
+    "search": _search,
+    "layouts": _layouts,
+    "recipe": _recipe,
+    "cuda": _cuda_spaces,
+}
 
 
 def filled(text: str) -> str:

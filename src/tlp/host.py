@@ -113,6 +113,12 @@ def plan_cores(num_cores: int, available: tuple[int, ...] | None = None) -> Core
     return CorePlan(run=cores[split:], work=cores[:split], exclusive=False)
 
 
+def plan_gpu_cores(available: tuple[int, ...] | None = None) -> CorePlan:
+    """Cores beside a GPU: the last one launches its programs, the others do everything else."""
+    cores = available_cores() if available is None else available
+    return CorePlan(run=cores[-1:], work=cores[:-1] or cores, exclusive=False)
+
+
 def pin_process(cores: tuple[int, ...]) -> None:
     """Confine every thread of this process to the given cores."""
     for thread in Path("/proc/self/task").iterdir():

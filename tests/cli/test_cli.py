@@ -94,3 +94,25 @@ def test_tasks_lists_them(tmp_path):
     assert len(answer["tasks"]) == 27
     assert all(task["rows"] >= 1 and task["sketches"] >= 1 for task in answer["tasks"])
     assert sum(task["weight"] for task in answer["tasks"]) == 39
+
+
+def test_tuning_for_cuda_without_a_gpu_stops_at_once(tmp_path):
+    from tlp.metaschedule.devices import find_gpu
+
+    if find_gpu() is not None:
+        pytest.skip("there is a GPU")
+    for target in ("cuda", "nvidia/nvidia-a100"):
+        done = tlp("tune", "bert_tiny", "--target", target, "--work-dir", str(tmp_path / "w"))
+        assert done.returncode == 2
+        assert "GPU" in done.stderr
+        assert "tlp tasks" in done.stderr
+        assert "native" in done.stderr
+        assert not (tmp_path / "w").exists()
+
+
+def test_tasks_of_a_gpu_are_listed_without_one():
+    done = tlp("tasks", "bert_tiny", "--target", "nvidia/nvidia-a100", "--json", "--quiet")
+    found = json.loads(done.stdout)
+    assert found["target"]["arch"] == "sm_80"
+    matmuls = [task for task in found["tasks"] if "matmul" in task["name"]]
+    assert all(task["sketches"] == 3 and task["rows"] > 10**8 for task in matmuls)

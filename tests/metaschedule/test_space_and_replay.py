@@ -5,7 +5,7 @@ import pytest
 
 from tlp.metaschedule.replay import replay
 from tlp.metaschedule.sketches import decision_space, make_design, read_decisions, skeleton
-from tlp.tuning.space import DecisionKind
+from tlp.tuning.decisions import DecisionKind
 
 
 def test_matmul_space_by_hand(matmul_design):

@@ -1,17 +1,29 @@
 from __future__ import annotations
 
+import os
 import platform
 
 import pytest
 
 from tlp.errors import TargetError
-from tlp.host import available_cores, cpu_flags, plan_cores
+from tlp.host import available_cores, cpu_flags, plan_cores, plan_gpu_cores
+from tlp.metaschedule import devices, targets
+from tlp.metaschedule.devices import find_gpu
 from tlp.metaschedule.targets import (
     check_host,
     missing_instructions,
     parse_short_form,
     parse_target,
+    plan_of,
+    runs_on,
 )
+
+GPU = {
+    "name": "a GPU",
+    "arch": "sm_86",
+    "max_threads_per_block": 1024,
+    "max_shared_memory_per_block": 49152,
+}
 
 
 @pytest.mark.parametrize(
@@ -73,8 +85,8 @@ def test_nonsense_is_an_error_with_the_way_out(text, says):
 
 
 def test_other_kinds_and_unknown_cpus_are_refused():
-    with pytest.raises(TargetError, match="llvm targets only"):
-        check_host({"kind": "cuda", "arch": "sm_80"})
+    with pytest.raises(TargetError, match="llvm and cuda targets only"):
+        check_host({"kind": "vulkan"})
     with pytest.raises(TargetError, match="does not know the CPU 'nocpu'"):
         check_host({"kind": "llvm", "mcpu": "nocpu", "num-cores": 1})
 
@@ -95,3 +107,70 @@ def test_core_plans():
     assert plan_cores(2, (3, 4, 9)).run == (4, 9)
     with pytest.raises(TargetError, match="asks for 3 cores, but this process may use 2"):
         plan_cores(3, (0, 1))
+
+
+def test_cuda_targets_parse_without_a_gpu():
+    tag = parse_target("nvidia/nvidia-a100")
+    assert (tag["kind"], tag["arch"], tag["max_shared_memory_per_block"]) == (
+        "cuda",
+        "sm_80",
+        49152,
+    )
+    short = parse_target("cuda -arch=sm_90 -max_threads_per_block=512")
+    assert (short["arch"], short["max_threads_per_block"]) == ("sm_90", 512)
+    # What the postprocessors need and the short form leaves out.
+    assert short["max_shared_memory_per_block"] == 49152
+    assert parse_target("cuda -arch=sm_75")["max_threads_per_block"] == 1024
+    assert "num-cores" not in tag
+    assert parse_target("native")["kind"] == "llvm"
+
+
+def test_cuda_without_architecture_is_that_of_the_gpu_or_an_error(monkeypatch):
+    monkeypatch.setattr(targets, "find_gpu", lambda: GPU)
+    target = parse_target("cuda")
+    assert (target["arch"], target["max_shared_memory_per_block"]) == ("sm_86", 49152)
+    assert "name" not in target
+    monkeypatch.setattr(targets, "find_gpu", lambda: None)
+    with pytest.raises(TargetError, match=r"no CUDA GPU here to ask.*tlp tasks"):
+        parse_target("cuda")
+
+
+def test_a_gpu_must_be_there_run_the_code_and_have_a_compiler(monkeypatch):
+    target = {"kind": "cuda", "arch": "sm_80"}
+    monkeypatch.setattr(targets, "find_gpu", lambda: None)
+    with pytest.raises(TargetError, match=r"TVM finds none here.*'tlp tasks.*native"):
+        check_host(target)
+    monkeypatch.setattr(targets, "find_gpu", lambda: GPU)
+    monkeypatch.setattr(targets, "choose_cuda_compiler", lambda: "nvcc")
+    check_host(target)
+    with pytest.raises(TargetError, match=r"sm_90, this machine's a GPU is sm_86"):
+        check_host({"kind": "cuda", "arch": "sm_90"})
+    monkeypatch.setattr(targets, "choose_cuda_compiler", lambda: None)
+    with pytest.raises(TargetError, match="cuda-bindings"):
+        check_host(target)
+
+
+def test_machine_code_runs_on_newer_minor_versions_only():
+    pairs = [("sm_80", "sm_80"), ("sm_80", "sm_86"), ("sm_90a", "sm_90")]
+    assert all(runs_on(*pair) for pair in pairs)
+    assert not any(runs_on(*pair) for pair in [("sm_86", "sm_80"), ("sm_80", "sm_90")])
+
+
+def test_a_gpu_is_looked_for_in_another_process(monkeypatch):
+    """Children of a process that has initialised CUDA could not use it."""
+    find_gpu.cache_clear()
+    monkeypatch.setattr(devices, "describe_gpu", lambda progress: {"pid": os.getpid()})
+    assert find_gpu()["pid"] != os.getpid()
+    find_gpu.cache_clear()
+    monkeypatch.setattr(devices, "describe_gpu", lambda progress: os.kill(os.getpid(), 9))
+    assert find_gpu() is None
+    find_gpu.cache_clear()
+
+
+def test_core_plans_beside_a_gpu():
+    split = plan_gpu_cores((0, 1, 2))
+    assert (split.run, split.work, split.exclusive) == ((2,), (0, 1), False)
+    alone = plan_gpu_cores((5,))
+    assert (alone.run, alone.work, alone.exclusive) == ((5,), (5,), False)
+    assert plan_of({"kind": "cuda", "arch": "sm_80"}) == plan_gpu_cores()
+    assert plan_of({"kind": "llvm", "num-cores": 1}) == plan_cores(1)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tlp.models.trees import OnlineTrees, labels
-from tlp.tuning.space import Decision, DecisionKind, DecisionSpace, factorisations
+from tlp.tuning.decisions import Decision, DecisionKind, factorisations
+from tlp.tuning.space import DecisionSpace
 
 
 @pytest.fixture

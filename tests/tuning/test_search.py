@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from tlp.models.scorer import RandomScorer
+from tlp.tuning.decisions import Decision, DecisionKind, factorisations
 from tlp.tuning.search import SearchSettings, propose
-from tlp.tuning.space import Decision, DecisionKind, DecisionSpace, factorisations
+from tlp.tuning.space import DecisionSpace
 
 
 def big_space():

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tlp.tuning.space import Decision, DecisionKind, DecisionSpace, factorisations
+from tlp.tuning.decisions import Decision, DecisionKind, factorisations
+from tlp.tuning.space import DecisionSpace
 
 TILE, CATEGORY, LOCATION = DecisionKind.TILE, DecisionKind.CATEGORY, DecisionKind.LOCATION
 

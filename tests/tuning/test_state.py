@@ -9,8 +9,9 @@ from tlp.host import fingerprint
 from tlp.networks.tasks import Task
 from tlp.records.status import Status
 from tlp.records.store import Candidate, Store, StoredTask
+from tlp.tuning.decisions import Decision, DecisionKind, factorisations
 from tlp.tuning.scheduler import Progress
-from tlp.tuning.space import Decision, DecisionKind, DecisionSpace, factorisations
+from tlp.tuning.space import DecisionSpace
 from tlp.tuning.state import TaskState
 
 

@@ -129,6 +129,7 @@ def diagnose(tick: Any) -> list[Check]:
     """Every check, in order; later ones are left out where an earlier one makes them useless."""
     from tlp.errors import TlpError
     from tlp.host import available_cores, describe_host
+    from tlp.metaschedule.devices import choose_cuda_compiler, describe_gpu
     from tlp.processes import run_isolated
 
     host = describe_host()
@@ -150,6 +151,16 @@ def diagnose(tick: Any) -> list[Check]:
         except TlpError as error:
             text = str(error).splitlines()[0]
             checks.append(Check("native target", False, text, "give --target to tlp tune"))
+        tick("looking for a GPU")
+        try:
+            gpu = run_isolated(describe_gpu)
+        except TlpError:  # a driver that does not fit may end the process
+            gpu = None
+        found = "none; only --target cuda needs one"
+        if gpu is not None:
+            compiler = choose_cuda_compiler() or "no compiler: pip install cuda-bindings"
+            found = f"{gpu['name']}, {gpu['arch']}, {compiler}"
+        checks.append(Check("CUDA GPU", True, found))
         tick("building and running a program")
         try:
             seconds = run_isolated(_build_and_run)

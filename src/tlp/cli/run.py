@@ -17,14 +17,15 @@ def _time(folder: Path, repeats: int, seed: int, progress: Any) -> dict[str, Any
 
     import numpy as np
 
-    from tlp.host import pin_process, plan_cores, set_tvm_threads
+    from tlp.host import pin_process, set_tvm_threads
+    from tlp.metaschedule.targets import plan_of
     from tlp.networks.prepare import load_reference
     from tlp.tuning.summary import stored_summary
     from tlp.tuning.workdir import WorkDir
 
     work = WorkDir(folder)
     summary = stored_summary(folder)
-    cores = plan_cores(int(summary["target"]["num-cores"])).run
+    cores = plan_of(summary["target"]).run
     set_tvm_threads(cores)
     pin_process(cores)
     from tlp.metaschedule.compile import CompiledNetwork

@@ -35,7 +35,7 @@ def tasks(
     The number of decision rows is an upper bound of the number of programs: replay repairs some
     decisions, so several rows can give the same program.
     """
-    from tlp.metaschedule.targets import parse_target
+    from tlp.metaschedule.targets import is_cpu, parse_target
     from tlp.networks.prepare import load_prepared, prepare
     from tlp.networks.spec import NetworkSpec
     from tlp.networks.tasks import extract_tasks
@@ -55,7 +55,7 @@ def tasks(
             prepare,
             spec,
             described,
-            weight_layouts,
+            weight_layouts and is_cpu(described),
             folder,
             log=folder / "prepare.log",
             on_progress=observer.stage,

@@ -40,7 +40,9 @@ def tune(
     input_shape: Annotated[str | None, typer.Option(help=SHAPE_HELP)] = None,
     weight_layouts: Annotated[bool, typer.Option(help=LAYOUT_HELP)] = True,
     picks: Annotated[int, typer.Option(help="Candidates measured in a round.")] = 10,
-    build_timeout: Annotated[float, typer.Option(help="Seconds for one build.")] = 12.0,
+    build_timeout: Annotated[
+        float, typer.Option(help="Seconds for one build; for a GPU 60 unless given.")
+    ] = 12.0,
     run_timeout: Annotated[float, typer.Option(help="Seconds for one candidate's run.")] = 30.0,
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     json_output: Annotated[

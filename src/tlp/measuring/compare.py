@@ -77,9 +77,11 @@ def compiled_contender(
     return Contender(name, network_server, args, "fork")
 
 
-def eager_contender(spec: NetworkSpec, prepared: Path, cores: tuple[int, ...]) -> Contender:
+def eager_contender(
+    spec: NetworkSpec, prepared: Path, cores: tuple[int, ...], device: str = "cpu"
+) -> Contender:
     """The network in its own framework, PyTorch eager mode or ONNX Runtime, as a contender."""
-    return Contender(spec.framework.key, eager_server, (spec, prepared, cores), "spawn")
+    return Contender(spec.framework.key, eager_server, (spec, prepared, cores, device), "spawn")
 
 
 def alternate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tlp.records.status import Status
-from tlp.tuning.space import Decisions
+from tlp.tuning.decisions import Decisions
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tlp.metaschedule.arguments import Array
+from tlp.metaschedule.targets import host_target
 
 ENTRY = "main"
 # Suffix that SplitLayoutRewritePreproc gives to the functions that lay weights out.
@@ -27,10 +28,32 @@ class Built:
 
 
 def build_unscheduled(mod: Any, target: Any) -> Any:
-    """Compile a workload as it is and return its entry function."""
+    """Compile a workload as it is and return its entry function.
+
+    A GPU runs nothing that is not bound to threads: there it is compiled for this machine's CPU.
+    """
     import tvm
 
+    if target.kind.name != "llvm":
+        target = tvm.target.Target(host_target())
     return tvm.tirx.build(mod, target=target)[ENTRY]
+
+
+def build_default(mod: Any, target: Any) -> Any:
+    """Compile a workload for a GPU with TVM's default schedules; its latency before tuning."""
+    import tvm
+    from tvm.s_tir import dlight
+
+    rules = dlight.gpu
+    with target:
+        scheduled = dlight.ApplyDefaultSchedule(
+            rules.Matmul(),
+            rules.GEMV(),
+            rules.Reduction(),
+            rules.GeneralReduction(),
+            rules.Fallback(),
+        )(tvm.IRModule({ENTRY: mod[ENTRY]}))  # it changes the module that it is given
+    return tvm.tirx.build(scheduled, target=target)
 
 
 def build_candidate(mod: Any, target: Any) -> Built:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tlp.errors import WorkDirError
 from tlp.metaschedule.database import RECORDS, WORKLOADS
+from tlp.metaschedule.devices import device_of_library
 from tlp.metaschedule.imports import load_tvm
 
 Array = npt.NDArray[Any]
@@ -33,7 +34,8 @@ def compile_network(
     Parameters
     ----------
     database
-        Folder of a MetaSchedule JSON database; None builds the unscheduled network.
+        Folder of a MetaSchedule JSON database; None builds the unscheduled network (for a GPU
+        TVM's pipeline gives it default schedules).
     weight_layouts
         The module was prepared with layout-free weights: lay them out for the chosen programs.
     """
@@ -90,25 +92,28 @@ class CompiledNetwork:
             )
         self._tvm = tvm
         self.library = library
-        self._device = tvm.cpu(0)
-        self._machine = relax.VirtualMachine(
-            tvm.runtime.load_module(str(library)), self._device, memory_cfg="naive"
-        )
+        loaded = tvm.runtime.load_module(str(library))
+        self._device = device_of_library(loaded)
+        self._machine = relax.VirtualMachine(loaded, self._device, memory_cfg="naive")
         self._main = self._machine["main"]
 
     def __call__(self, *inputs: Any) -> list[Array]:
         """Run the network on NumPy arrays (or anything that ``np.asarray`` takes)."""
-        tensors = [self._tvm.runtime.tensor(np.ascontiguousarray(value)) for value in inputs]
-        result = self._main(*tensors)
+        result = self._main(*self._on_device(inputs))
         outputs = [result] if hasattr(result, "numpy") else list(result)
         return [output.numpy() for output in outputs]
 
     def time(self, *inputs: Any, repeats: int = 10) -> list[float]:
         """Seconds of each of ``repeats`` calls, without copying inputs or outputs."""
-        tensors = [self._tvm.runtime.tensor(np.ascontiguousarray(value)) for value in inputs]
+        tensors = self._on_device(inputs)
         seconds = []
         for _ in range(repeats):
             begin = time.perf_counter()
             self._main(*tensors)
+            self._device.sync()
             seconds.append(time.perf_counter() - begin)
         return seconds
+
+    def _on_device(self, inputs: Sequence[Any]) -> list[Any]:
+        arrays = [np.ascontiguousarray(value) for value in inputs]
+        return [self._tvm.runtime.tensor(array, self._device) for array in arrays]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tlp.metaschedule.replay import replay
 from tlp.metaschedule.sketches import Design
-from tlp.tuning.space import Decisions
+from tlp.tuning.decisions import Decisions
 
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"

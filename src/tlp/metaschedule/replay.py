@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tlp.metaschedule.sketches import Design, read_decisions
-from tlp.tuning.space import Decisions
+from tlp.tuning.decisions import Decisions
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 
 from tlp.errors import TlpError
-from tlp.tuning.space import Decision, DecisionKind, Decisions, DecisionSpace, factorisations
+from tlp.metaschedule.limits import read_limits
+from tlp.metaschedule.targets import is_cuda
+from tlp.tuning.decisions import Decision, DecisionKind, Decisions, factorisations
+from tlp.tuning.limits import SketchLimits
+from tlp.tuning.space import DecisionSpace
 
 _KINDS = {
     "SamplePerfectTile": DecisionKind.TILE,
@@ -35,12 +39,15 @@ class Sketch:
         Text that is equal for two traces exactly if they differ in decisions only.
     example
         The decisions that TVM took when it made the sketch.
+    limits
+        What rows must keep to; nothing on a CPU.
     """
 
     instructions: tuple[Any, ...]
     sampling: tuple[Any, ...]
     skeleton: str
     example: Decisions
+    limits: SketchLimits
 
 
 @dataclass(frozen=True)
@@ -153,12 +160,19 @@ def make_design(mod: Any, target: dict[str, Any], seed: int = 1) -> Design:
                 f"sketches for {described.kind.name} sample by {', '.join(sorted(unknown))}, "
                 "which the decision space does not support"
             )
+        sampling = tuple(i for i in instructions if i.kind.name in _KINDS)
+        example = read_decisions(trace)
         sketches.append(
             Sketch(
                 instructions=tuple(instructions),
-                sampling=tuple(i for i in instructions if i.kind.name in _KINDS),
+                sampling=sampling,
                 skeleton=skeleton(trace),
-                example=read_decisions(trace),
+                example=example,
+                limits=(
+                    read_limits(mod, instructions, sampling, example, target)
+                    if is_cuda(target)
+                    else SketchLimits()
+                ),
             )
         )
     return Design(
@@ -196,5 +210,6 @@ def decision_space(design: Design) -> DecisionSpace:
                 for instruction, example in zip(sketch.sampling, sketch.example, strict=True)
             ]
             for sketch in design.sketches
-        ]
+        ],
+        [sketch.limits for sketch in design.sketches],
     )

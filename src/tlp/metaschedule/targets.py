@@ -8,9 +8,17 @@ import re
 from typing import Any
 
 from tlp.errors import TargetError
-from tlp.host import available_cores, cpu_flags, plan_cores
+from tlp.host import CorePlan, available_cores, cpu_flags, plan_cores, plan_gpu_cores
+from tlp.metaschedule.devices import choose_cuda_compiler, find_gpu
 
 NATIVE = "native"
+
+# What CUDA grants every kernel that does not ask for more, on all architectures.
+_SHARED_MEMORY = 49152
+_WITHOUT_GPU = (
+    "Without a GPU, 'tlp tasks NETWORK --target nvidia/nvidia-a100' still lists workloads and "
+    "their decision spaces, and --target native tunes for this CPU"
+)
 
 # LLVM's names of instruction sets that a program dies without, as the kernel calls them.
 _FLAGS = {
@@ -72,12 +80,14 @@ def parse_short_form(text: str) -> dict[str, Any]:
 def parse_target(text: str) -> dict[str, Any]:
     """Turn a tag, a JSON dict, the short form or ``native`` into TVM's JSON form.
 
-    A CPU target without ``num-cores`` gets the number of cores this process may use.
+    A CPU target without ``num-cores`` gets the number of cores this process may use, a CUDA
+    target without ``arch`` that of this machine's GPU.
 
     Raises
     ------
     TargetError
-        If the text is none of these, or TVM does not know the kind, tag or option.
+        If the text is none of these, or TVM does not know the kind, tag or option, or a CUDA
+        target has no architecture and there is no GPU to ask.
     """
     from tlp.metaschedule.imports import load_tvm
 
@@ -96,18 +106,35 @@ def parse_target(text: str) -> dict[str, Any]:
         target = parse_short_form(text)
     else:
         target = {"tag": text}
+    if target.get("kind") == "cuda" and "arch" not in target:
+        # TVM itself would ask the device in this process, or assume an old one.
+        target = {**_this_gpu(text), **target}
     try:
         described = tvm.target.Target(target)
     except Exception as error:
         raise TargetError(
             f"target {text!r}: TVM does not accept it ({_last_line(error)}); "
             "use native, a tag such as 'raspberry-pi/4b-aarch64', a JSON dict, "
-            "or the short form 'llvm -mcpu=haswell -num-cores=2'"
+            "or the short form 'llvm -mcpu=haswell -num-cores=2' or 'cuda -arch=sm_80'"
         ) from None
     target = _as_json(described)
     if target["kind"] == "llvm":
         target.setdefault("num-cores", len(available_cores()))
+    if is_cuda(target):
+        threads = target.get("max_num_threads", 1024)
+        target.setdefault("max_threads_per_block", threads)
+        target.setdefault("max_shared_memory_per_block", _SHARED_MEMORY)
     return target
+
+
+def _this_gpu(text: str) -> dict[str, Any]:
+    gpu = find_gpu()
+    if gpu is None:
+        raise TargetError(
+            f"target {text!r} names no architecture, and there is no CUDA GPU here to ask. Name "
+            f"one: 'cuda -arch=sm_80', or a tag such as nvidia/nvidia-a100. {_WITHOUT_GPU}"
+        )
+    return {name: value for name, value in gpu.items() if name != "name"}
 
 
 def _last_line(error: Exception) -> str:
@@ -137,18 +164,43 @@ def is_cpu(target: dict[str, Any]) -> bool:
     return bool(target["kind"] == "llvm")
 
 
+def is_cuda(target: dict[str, Any]) -> bool:
+    """Whether the target is an NVIDIA GPU."""
+    return bool(target["kind"] == "cuda")
+
+
+def host_target() -> dict[str, Any]:
+    """The CPU of this machine as a target: what runs what a GPU cannot."""
+    return {"kind": "llvm", "mcpu": native_cpu()}
+
+
+def plan_of(target: dict[str, Any]) -> CorePlan:
+    """Which cores measure on a platform, and which do everything else.
+
+    Raises
+    ------
+    TargetError
+        If the target asks for more cores than this process may use.
+    """
+    return plan_cores(int(target["num-cores"])) if is_cpu(target) else plan_gpu_cores()
+
+
 def check_host(target: dict[str, Any]) -> None:
     """Make sure that this machine can run what is compiled for the target.
 
     Raises
     ------
     TargetError
-        If the CPU is of another kind, lacks instructions, or has too few cores.
+        If the CPU is of another kind, lacks instructions, or has too few cores; if there is no
+        GPU, or one that does not run the target's code, or no compiler for it.
     """
+    if is_cuda(target):
+        _check_gpu(target)
+        return
     if not is_cpu(target):
         raise TargetError(
-            f"this version measures llvm targets only, not {target['kind']}; "
-            "use native or 'llvm -mcpu=...'"
+            f"this version measures llvm and cuda targets only, not {target['kind']}; "
+            "use native, 'llvm -mcpu=...' or 'cuda -arch=...'"
         )
     machine = platform.machine()
     triple = str(target.get("mtriple", machine))
@@ -164,6 +216,38 @@ def check_host(target: dict[str, Any]) -> None:
             f"use native (here {native_cpu()}) or an older -mcpu"
         )
     plan_cores(int(target["num-cores"]))
+
+
+def _check_gpu(target: dict[str, Any]) -> None:
+    gpu = find_gpu()
+    if gpu is None:
+        raise TargetError(
+            "tuning for cuda measures programs on a CUDA GPU, and TVM finds none here: no device, "
+            f"no NVIDIA driver, or a TVM without CUDA. {_WITHOUT_GPU}"
+        )
+    arch = str(target["arch"])
+    if not runs_on(arch, gpu["arch"]):
+        raise TargetError(
+            f"the target is for {arch}, this machine's {gpu['name']} is {gpu['arch']}; "
+            f"use 'cuda -arch={gpu['arch']}'"
+        )
+    if choose_cuda_compiler() is None:
+        raise TargetError(
+            "TVM needs a compiler for CUDA source, and there is none: install NVRTC "
+            "(pip install 'cuda-bindings'), or put nvcc of the CUDA toolkit on the PATH"
+        )
+
+
+def runs_on(arch: str, gpu: str) -> bool:
+    """Whether machine code for ``arch`` runs on a GPU: equal major version, no newer minor one.
+
+    Examples
+    --------
+    >>> runs_on("sm_80", "sm_86"), runs_on("sm_86", "sm_80"), runs_on("sm_80", "sm_90")
+    (True, False, False)
+    """
+    code, device = (int(re.sub(r"\D", "", name) or 0) for name in (arch, gpu))
+    return code // 10 == device // 10 and code <= device
 
 
 def missing_instructions(target: dict[str, Any]) -> list[str]:

@@ -20,7 +20,11 @@ _WARM_UPS = 2
 
 
 def eager_server(
-    connection: Connection, spec: NetworkSpec, folder: Path, cores: tuple[int, ...]
+    connection: Connection,
+    spec: NetworkSpec,
+    folder: Path,
+    cores: tuple[int, ...],
+    device: str = "cpu",
 ) -> None:
     """Serve timings of the network over ``connection`` until told to stop.
 
@@ -31,7 +35,7 @@ def eager_server(
     parent = multiprocessing.parent_process()
     die_with_parent(None if parent is None else parent.pid)
     try:
-        call = _start(spec, folder, cores)
+        call = _start(spec, folder, cores, device)
         connection.send(("ready",))
         while True:
             request, *content = connection.recv()
@@ -49,11 +53,19 @@ def eager_server(
         connection.close()
 
 
-def _start(spec: NetworkSpec, folder: Path, cores: tuple[int, ...]) -> Any:
+def torch_has_cuda(progress: Any) -> bool:
+    """Whether this PyTorch can use a GPU; call it in a process of its own."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _start(spec: NetworkSpec, folder: Path, cores: tuple[int, ...], device: str) -> Any:
     # Before torch is loaded: its thread pools look at both. NumPy's threads exist already.
     pin_process(cores)
     os.environ["OMP_NUM_THREADS"] = str(len(cores))
-    call = framework_call(spec.localised(folder), load_reference(folder).x1, len(cores))
+    inputs = load_reference(folder).x1
+    call = framework_call(spec.localised(folder), inputs, len(cores), device)
     for _ in range(_WARM_UPS):
         call()
     return call

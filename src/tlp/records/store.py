@@ -19,7 +19,7 @@ import numpy as np
 
 from tlp.errors import WorkDirError
 from tlp.records.status import Status
-from tlp.tuning.space import Decisions
+from tlp.tuning.decisions import Decisions
 
 VERSION = 1
 

@@ -102,8 +102,10 @@ def show_summary(summary: Mapping[str, Any], out: Console) -> None:
     table = _table([("network", "left"), ("median ms", "right"), ("against tuned", "right")])
     framework = FRAMEWORKS[summary["framework"]]
     for name in ("tuned", framework.key, "untuned"):
-        label = framework.contender if name == framework.key else name
-        table.add_row(label, f"{latency[name]:.3f}", f"{latency[name] / latency['tuned']:.2f}x")
+        if name in latency:
+            label = framework.contender if name == framework.key else name
+            ratio = latency[name] / latency["tuned"]
+            table.add_row(label, f"{latency[name]:.3f}", f"{ratio:.2f}x")
     out.print()
     out.print(table)
     phases = summary["seconds_by_phase"]

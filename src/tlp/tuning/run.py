@@ -6,14 +6,14 @@ import functools
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from tlp.errors import NetworkError, TlpError, WrongOutputError
-from tlp.host import CorePlan, available_cores, describe_host, fingerprint, pin_process, plan_cores
+from tlp.host import CorePlan, available_cores, describe_host, fingerprint, pin_process
 from tlp.measuring.compare import (
     alternate,
     compiled_contender,
@@ -25,14 +25,16 @@ from tlp.measuring.worker import Subject, reference_path
 from tlp.metaschedule.arguments import describe_arguments
 from tlp.metaschedule.compile import CompiledNetwork, compile_network
 from tlp.metaschedule.database import Entry, write_database
+from tlp.metaschedule.devices import find_gpu
 from tlp.metaschedule.imports import load_tvm
 from tlp.metaschedule.sketches import decision_space, make_design
-from tlp.metaschedule.targets import check_host, parse_target
+from tlp.metaschedule.targets import check_host, is_cpu, parse_target, plan_of
 from tlp.models.scorer import Scorer
 from tlp.models.trees import OnlineTrees
+from tlp.networks.eager import torch_has_cuda
 from tlp.networks.load import source_files
 from tlp.networks.prepare import MODULE_FILE, load_prepared, load_reference, prepare
-from tlp.networks.spec import NetworkSpec
+from tlp.networks.spec import PYTORCH, NetworkSpec
 from tlp.networks.tasks import Task, extract_tasks
 from tlp.processes import Interrupt, deferred_interrupt, native_output_to, run_isolated
 from tlp.records.store import Candidate, Store, StoredTask
@@ -42,6 +44,10 @@ from tlp.tuning.search import SearchSettings
 from tlp.tuning.state import TaskState
 from tlp.tuning.summary import TOLERANCE, summarise, versions, write_trials
 from tlp.tuning.workdir import WorkDir, write_json
+
+# Each worker that has run something holds a CUDA context, some hundred megabytes on the GPU.
+_MOST_GPU_WORKERS = 8
+_GPU_BUILD_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ class TuneSettings:
     minutes
         Wall time for tuning in this call; None for no limit.
     weight_layouts
-        Lay constant weights out for the tuned loops.
+        Lay constant weights out for the tuned loops; TVM's GPU pipelines do not.
     seed
         Of the search.
     """
@@ -163,7 +169,9 @@ def _tune_in_folder(
     observer.stage("loading TVM")
     target = parse_target(settings.target)
     check_host(target)
-    plan = plan_cores(int(target["num-cores"]))
+    if not is_cpu(target):
+        settings = _for_gpu(settings)
+    plan = plan_of(target)
     with folder.locked():
         _claim(folder, settings, target)
         _prepare(folder, settings, target, observer)
@@ -175,6 +183,14 @@ def _tune_in_folder(
             pin_process(everything)
 
 
+def _for_gpu(settings: TuneSettings) -> TuneSettings:
+    """Settings without weight layouts and, unless told otherwise, with time for the compiler."""
+    limits = settings.limits
+    if limits.build == Limits().build:
+        limits = replace(limits, build=_GPU_BUILD_SECONDS)
+    return replace(settings, weight_layouts=False, limits=limits)
+
+
 def _claim(folder: WorkDir, settings: TuneSettings, target: dict[str, Any]) -> None:
     network = settings.network
     identity = {
@@ -183,6 +199,9 @@ def _claim(folder: WorkDir, settings: TuneSettings, target: dict[str, Any]) -> N
         "target": target,
         "weight_layouts": settings.weight_layouts,
     }
+    gpu = None if is_cpu(target) else find_gpu()
+    if gpu is not None:
+        identity["gpu"] = gpu["name"]
     config = {
         "trials": settings.trials,
         "minutes": settings.minutes,
@@ -293,8 +312,9 @@ def _tune(
     resumed = sum(state.trials for state in states)
     observer.stage("starting workers")
     interrupted = False
+    size = None if is_cpu(target) else min(_MOST_GPU_WORKERS, len(plan.work) + 1)
     with WorkerPool(
-        subjects, plan, folder.references, limits=settings.limits, log_dir=folder.logs
+        subjects, plan, folder.references, size=size, limits=settings.limits, log_dir=folder.logs
     ) as pool:
         loop = Loop(
             states,
@@ -427,18 +447,15 @@ def _finish(
         )
     observer.stage("comparing latencies")
     spec = settings.network.localised(folder.prepared)
-    seconds = alternate(
-        [
-            compiled_contender(
-                "tuned", folder.library, folder.prepared, plan.run, folder.logs / "tuned.log"
-            ),
-            eager_contender(spec, folder.prepared, plan.run),
-            compiled_contender(
-                "untuned", folder.untuned, folder.prepared, plan.run, folder.logs / "untuned.log"
-            ),
-        ],
-        tick=observer.stage,
-    )
+    contenders = [
+        compiled_contender(name, library, folder.prepared, plan.run, folder.logs / f"{name}.log")
+        for name, library in (("tuned", folder.library), ("untuned", folder.untuned))
+    ]
+    if is_cpu(target):
+        contenders.insert(1, eager_contender(spec, folder.prepared, plan.run))
+    elif spec.framework is PYTORCH and run_isolated(torch_has_cuda):
+        contenders.insert(1, eager_contender(spec, folder.prepared, plan.run, "cuda"))
+    seconds = alternate(contenders, tick=observer.stage)
     return summarise(
         settings.network,
         settings.work_dir,

@@ -64,7 +64,7 @@ class Proposals:
 
 
 class _Pool:
-    """Distinct rows not tried before, with their scores."""
+    """Distinct rows that keep to the limits and were not tried before, with their scores."""
 
     def __init__(self, space: DecisionSpace, tried: Hashes) -> None:
         self._space = space
@@ -74,6 +74,7 @@ class _Pool:
         self.scores: Scores = np.zeros(0, np.float32)
 
     def fresh(self, rows: Rows) -> tuple[Rows, Hashes]:
+        rows = rows[self._space.allowed(rows)]
         hashes, first = np.unique(self._space.hashes(rows), return_index=True)
         new = ~np.isin(hashes, self._tried, assume_unique=True)
         new &= ~np.isin(hashes, self._hashes, assume_unique=True)

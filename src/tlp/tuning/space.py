@@ -11,190 +11,23 @@ and values that come back from a replay are added to the lists.
 
 from __future__ import annotations
 
-import enum
-import functools
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from tlp.tuning.decisions import Decision, DecisionKind, Decisions
+from tlp.tuning.limits import SketchLimits
+
 Rows = npt.NDArray[np.int32]
-Decisions = tuple[tuple[int, ...], ...]
 
 _HASH_SEED = 0x7F4A7C15
-
-
-class DecisionKind(str, enum.Enum):
-    """What a sampling instruction decides."""
-
-    TILE = "tile"
-    CATEGORY = "category"
-    LOCATION = "location"
-
-
-@functools.lru_cache(maxsize=4096)
-def factorisations(extent: int, parts: int, limit: int) -> tuple[tuple[int, ...], ...]:
-    """All ordered factorisations of ``extent`` into ``parts`` factors, the last at most ``limit``.
-
-    Examples
-    --------
-    >>> factorisations(4, 2, 2)
-    ((2, 2), (4, 1))
-    """
-    if parts == 1:
-        return ((extent,),) if extent <= limit else ()
-    divisors = [d for d in range(1, int(extent**0.5) + 1) if extent % d == 0]
-    divisors += [extent // d for d in reversed(divisors) if d * d != extent]
-    return tuple(
-        (first, *rest)
-        for first in divisors
-        for rest in factorisations(extent // first, parts - 1, limit)
-    )
-
-
-@functools.lru_cache(maxsize=1024)
-def _primes(number: int) -> tuple[int, ...]:
-    found, divisor = [], 2
-    while divisor * divisor <= number:
-        if number % divisor == 0:
-            found.append(divisor)
-            while number % divisor == 0:
-                number //= divisor
-        divisor += 1
-    return (*found, number) if number > 1 else tuple(found)
-
-
-def _tile_neighbours(values: Sequence[tuple[int, ...]]) -> npt.NDArray[np.int32]:
-    """Tiles that differ by moving one prime factor: ``int32 [k, most]``, padded with itself."""
-    index = {value: position for position, value in enumerate(values)}
-    lists = []
-    for value in values:
-        found: set[int] = set()
-        for source, target in itertools.permutations(range(len(value)), 2):
-            for prime in _primes(value[source]):
-                moved = list(value)
-                moved[source] //= prime
-                moved[target] *= prime
-                position = index.get(tuple(moved))
-                if position is not None:
-                    found.add(position)
-        lists.append(sorted(found))
-    width = max(1, max((len(near) for near in lists), default=1))
-    table = np.empty((len(values), width), np.int32)
-    for position, near in enumerate(lists):
-        table[position] = np.resize(np.array(near or [position], np.int32), width)
-    return table
-
-
-@functools.lru_cache(maxsize=1024)
-def _cached_neighbours(values: tuple[tuple[int, ...], ...]) -> npt.NDArray[np.int32]:
-    return _tile_neighbours(values)
-
-
-class Decision:
-    """One sampling instruction: its kind, its values, and what replays granted.
-
-    Parameters
-    ----------
-    kind
-        Tile, category or location.
-    values
-        Each value as a tuple: the factors of a tile, the index of a category, a location.
-    meaning
-        What the model is told for each value of a category, such as the unroll step.
-    limit
-        Largest innermost factor of a tile.
-    """
-
-    def __init__(
-        self,
-        kind: DecisionKind,
-        values: Sequence[tuple[int, ...]],
-        meaning: Sequence[float] | None = None,
-        limit: int = 0,
-    ) -> None:
-        if not values:
-            raise ValueError(f"a {kind.value} decision needs at least one value")
-        self.kind = kind
-        self.limit = limit
-        self.values: list[tuple[int, ...]] = list(values)
-        self._meaning = None if meaning is None else list(meaning)
-        self._index = {value: position for position, value in enumerate(self.values)}
-        self._refresh()
-
-    def _refresh(self) -> None:
-        width = max(len(value) for value in self.values)
-        if self.kind is DecisionKind.TILE:
-            table = np.log2(np.array(self.values, np.float32))
-            self._neighbours = _cached_neighbours(tuple(self.values))
-        elif self._meaning is not None:
-            table = np.log2(1 + np.array(self._meaning, np.float32))[:, None]
-        else:
-            table = np.array(self.values, np.float32)
-        self.features: npt.NDArray[np.float32] = table.reshape(len(self.values), width)
-        weights = np.ones(len(self.values), np.float64)
-        asked = getattr(self, "_asked", np.zeros(0))
-        granted = getattr(self, "_granted", np.zeros(0))
-        self._asked = np.zeros(len(self.values))
-        self._granted = np.zeros(len(self.values))
-        self._asked[: len(asked)] = asked
-        self._granted[: len(granted)] = granted
-        self._weights = weights
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    @property
-    def width(self) -> int:
-        """Number of feature columns."""
-        return int(self.features.shape[1])
-
-    def index_of(self, value: tuple[int, ...]) -> int:
-        """Index of a value; a value that a replay brought back for the first time is added.
-
-        A tile of a new extent brings all factorisations of that extent.
-        """
-        known = self._index.get(value)
-        if known is not None:
-            return known
-        fresh: Iterable[tuple[int, ...]] = (value,)
-        if self.kind is DecisionKind.TILE:
-            extent = int(np.prod(value))
-            fresh = (value, *factorisations(extent, len(value), self.limit))
-        elif self.kind is DecisionKind.CATEGORY:
-            raise ValueError(f"category {value} is not one of {self.values}")
-        for item in fresh:
-            if item not in self._index:
-                self._index[item] = len(self.values)
-                self.values.append(item)
-        self._refresh()
-        return self._index[value]
-
-    def record(self, asked: int, granted: int) -> None:
-        """Remember what a replay made of an asked-for value."""
-        self._asked[asked] += 1
-        if asked == granted:
-            self._granted[asked] += 1
-        else:
-            self._asked[granted] += 1
-            self._granted[granted] += 1
-
-    def sample(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.int32]:
-        """Random indices; values that replays keep refusing become rare."""
-        if self.kind is DecisionKind.LOCATION and self._asked.any():
-            share = (self._granted + 1) / (self._asked + 1)
-            return rng.choice(len(self), size=count, p=share / share.sum()).astype(np.int32)
-        return rng.integers(0, len(self), size=count, dtype=np.int32)
-
-    def neighbours(
-        self, rng: np.random.Generator, current: npt.NDArray[np.int32]
-    ) -> npt.NDArray[np.int32]:
-        """A random value near each current one (tiles), or any other value."""
-        if self.kind is DecisionKind.TILE:
-            pick = rng.integers(0, self._neighbours.shape[1], size=len(current))
-            return self._neighbours[current, pick]
-        return self.sample(rng, len(current))
+# Rows drawn at once, and in all for one sketch, in search of some that keep to the limits; tries
+# to mutate a row into one that does; rows looked through for each one of a whole space.
+_CHUNK = 1 << 16
+_MOST_DRAWS = 1 << 21
+_MUTATIONS = 6
+_SIEVE = 64
 
 
 class DecisionSpace:
@@ -204,11 +37,16 @@ class DecisionSpace:
     ----------
     sketches
         The decisions of each sketch, in the order of its trace.
+    limits
+        What rows of each sketch must keep to; nothing by default.
     """
 
-    def __init__(self, sketches: Sequence[Sequence[Decision]]) -> None:
+    def __init__(
+        self, sketches: Sequence[Sequence[Decision]], limits: Sequence[SketchLimits] = ()
+    ) -> None:
         if not sketches:
             raise ValueError("a decision space needs at least one sketch")
+        self.limits = tuple(limits) or (SketchLimits(),) * len(sketches)
         self.sketches: tuple[tuple[Decision, ...], ...] = tuple(tuple(s) for s in sketches)
         self.width = 1 + max(len(decisions) for decisions in self.sketches)
         rng = np.random.default_rng(_HASH_SEED)
@@ -270,18 +108,70 @@ class DecisionSpace:
         total *= np.uint64(0x94D049BB133111EB)
         return total ^ (total >> np.uint64(31))
 
-    def uniform(self, rng: np.random.Generator, count: int) -> Rows:
-        """Random rows: each sketch alike, each value of a decision alike."""
+    def allowed(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Which rows keep to the limits, ``bool [n]``."""
+        result = np.ones(len(rows), np.bool_)
+        for sketch, limits in enumerate(self.limits):
+            if limits:
+                chosen = np.flatnonzero(rows[:, 0] == sketch)
+                tables = [decision.numbers for decision in self.sketches[sketch]]
+                result[chosen] = limits.allowed(tables, rows[chosen, 1:])
+        return result
+
+    def uniform(self, rng: np.random.Generator, count: int, limited: bool = True) -> Rows:
+        """Random rows: each sketch alike, each value of a decision alike.
+
+        Parameters
+        ----------
+        limited
+            Draw anew what breaks a limit. Where hardly any row keeps to them, fewer than
+            ``count`` come back.
+        """
         rows = np.full((count, self.width), -1, np.int32)
         rows[:, 0] = rng.integers(0, len(self.sketches), size=count)
-        for sketch, decisions in enumerate(self.sketches):
+        for sketch, limits in enumerate(self.limits):
             chosen = np.flatnonzero(rows[:, 0] == sketch)
-            for position, decision in enumerate(decisions):
-                rows[chosen, 1 + position] = decision.sample(rng, len(chosen))
+            if limited and limits:
+                found = self._draw_allowed(rng, sketch, len(chosen))
+                rows[chosen[: len(found)]] = found
+                rows[chosen[len(found) :], 0] = -1
+            else:
+                rows[chosen] = self._draw(rng, sketch, len(chosen))
+        return rows[rows[:, 0] >= 0]
+
+    def _draw(self, rng: np.random.Generator, sketch: int, count: int) -> Rows:
+        rows = np.full((count, self.width), -1, np.int32)
+        rows[:, 0] = sketch
+        for position, decision in enumerate(self.sketches[sketch]):
+            rows[:, 1 + position] = decision.sample(rng, count)
         return rows
 
+    def _draw_allowed(self, rng: np.random.Generator, sketch: int, count: int) -> Rows:
+        """Rows of a sketch that keep to its limits: rejection in bulk, a few in a hundred pass."""
+        parts = [np.zeros((0, self.width), np.int32)]
+        found = drawn = 0
+        while found < count and drawn < _MOST_DRAWS:
+            share = max(found, 1) / max(drawn, 1)
+            rows = self._draw(rng, sketch, min(_CHUNK, 256 + int(1.2 * (count - found) / share)))
+            drawn += len(rows)
+            parts.append(rows[self.allowed(rows)])
+            found += len(parts[-1])
+        return np.concatenate(parts)[:count]
+
     def mutate(self, rng: np.random.Generator, rows: Rows) -> Rows:
-        """Change one to three decisions of each row, half of the time to a neighbouring value."""
+        """Change one to three decisions of each row, half of the time to a neighbouring value.
+
+        What breaks a limit is changed in another way; a few such rows may be left.
+        """
+        changed = self._mutate(rng, rows)
+        for _ in range(_MUTATIONS if any(self.limits) else 0):
+            broken = np.flatnonzero(~self.allowed(changed))
+            if not len(broken):
+                break
+            changed[broken] = self._mutate(rng, rows[broken])
+        return changed
+
+    def _mutate(self, rng: np.random.Generator, rows: Rows) -> Rows:
         rows = rows.copy()
         for sketch, decisions in enumerate(self.sketches):
             chosen = np.flatnonzero(rows[:, 0] == sketch)
@@ -312,8 +202,11 @@ class DecisionSpace:
         return np.where(rng.random(first.shape) < 0.5, first, second).astype(np.int32)
 
     def enumerate(self, most: int) -> Rows | None:
-        """Every row, or None if there are more than ``most``."""
-        if self.upper_bound > most:
+        """Every row that keeps to the limits, or None if there are (or may be) more than ``most``.
+
+        With limits a larger space is sieved: most of its rows break them.
+        """
+        if self.upper_bound > most * (_SIEVE if any(self.limits) else 1):
             return None
         parts = []
         for sketch, decisions in enumerate(self.sketches):
@@ -324,8 +217,8 @@ class DecisionSpace:
             for position, decision in enumerate(decisions):
                 rows[:, 1 + position] = remainder % len(decision)
                 remainder //= len(decision)
-            parts.append(rows)
-        return np.concatenate(parts)
+            parts.append(rows[self.allowed(rows)])
+        return np.concatenate(parts) if sum(len(part) for part in parts) <= most else None
 
     @property
     def feature_names(self) -> list[str]:

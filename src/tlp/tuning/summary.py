@@ -101,7 +101,10 @@ def summarise(
         "latency_ms": medians,
         "latency_calls": {name: len(values) for name, values in seconds.items()},
         "framework": framework,
-        f"tuned_over_{framework}": medians["tuned"] / medians[framework],
+        # None where the framework cannot use the platform's device.
+        f"tuned_over_{framework}": (
+            medians["tuned"] / medians[framework] if framework in medians else None
+        ),
         "tuned_over_untuned": medians["tuned"] / medians["untuned"],
         "sum_of_tasks_ms": _finite(1e3 * estimated_latency(states)),
         "output_error": error,
