@@ -99,6 +99,8 @@ def show_summary(summary: Mapping[str, Any], out: Console) -> None:
     latency = summary["latency_ms"]
     table = _table([("network", "left"), ("median ms", "right"), ("against tuned", "right")])
     for name, label in (("tuned", "tuned"), ("pytorch", "PyTorch eager"), ("untuned", "untuned")):
+        if name not in latency:
+            continue
         table.add_row(label, f"{latency[name]:.3f}", f"{latency[name] / latency['tuned']:.2f}x")
     out.print()
     out.print(table)
