@@ -43,28 +43,23 @@ class Loaded(Protocol):
 
 
 class Place(Protocol):
-    """Where candidates run and whose latencies count.
-
-    Attributes
-    ----------
-    plan
-        Cores of this machine.
-    lanes
-        Candidates that may run at the same time.
-    platform
-        What a latency belongs to; latencies compare only where it is the same.
-    remote
-        Candidates run on another machine.
-    """
+    """Where candidates run and whose latencies count."""
 
     @property
-    def plan(self) -> CorePlan: ...
+    def plan(self) -> CorePlan:
+        """Cores of this machine."""
+
     @property
-    def lanes(self) -> int: ...
+    def lanes(self) -> int:
+        """How many candidates may run at the same time."""
+
     @property
-    def platform(self) -> str: ...
+    def platform(self) -> str:
+        """What latencies belong to: they compare only where it is the same."""
+
     @property
-    def remote(self) -> bool: ...
+    def remote(self) -> bool:
+        """Whether candidates run on another machine."""
 
     def here(self, target: Any) -> Any:
         """Target for what must run in this process: reference outputs, layouts of weights."""

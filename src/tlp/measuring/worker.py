@@ -193,7 +193,9 @@ def _run(state: _State, request: RunRequest, start: float) -> Run:
     subject = state.subjects[program.task]
     mod, built, finished = state.built[program]
     try:
-        # Made before a device is asked for: it is not kept waiting.
+        # Made before a device is asked for: neither it nor the candidate's limit waits for us.
+        if state.place.remote:
+            state.say("making the inputs", state.limits.reference)
         arrays = candidate_arrays(built.shapes, subject.arguments)
         with state.place.open(finished, state.limits.run, state.say) as there:
             run = _measure(state, request, there, arrays, mod, start)
