@@ -15,10 +15,10 @@ def endless_sum(tvm):
     """Small arrays, and a sum over them that no schedule finishes within minutes."""
     from tvm import te
 
-    given = te.placeholder((64,), name="given")
-    i, j, k = (te.reduce_axis((0, 4096), name=name) for name in "ijk")
+    given = te.placeholder((4096,), name="given")
+    i, j = te.reduce_axis((0, 32768), name="i"), te.reduce_axis((0, 16384), name="j")
     out = te.compute(
-        (64,), lambda n: te.sum(given[n] * given[(i + j + k) % 64], axis=[i, j, k]), name="out"
+        (4096,), lambda n: te.sum(given[n] * given[(i + j) % 4096], axis=[i, j]), name="out"
     )
     function = te.create_prim_func([given, out])
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
