@@ -30,7 +30,7 @@ from tlp.measuring.tracker import Address, count_devices
 from tlp.measuring.worker import Subject, stored_latency
 from tlp.metaschedule.arguments import describe_arguments
 from tlp.metaschedule.sketches import decision_space, make_design
-from tlp.processes import run_isolated
+from tlp.processes import die_with_parent, run_isolated
 from tlp.records.status import Status
 
 pytestmark = pytest.mark.timeout(600)
@@ -75,6 +75,8 @@ class Farm:
             stdout=log,
             stderr=log,
             start_new_session=True,
+            # Whatever becomes of the tests, no server outlives them.
+            preexec_fn=die_with_parent,
         )
         log.close()
         self.running.append(process)
