@@ -35,7 +35,7 @@ from tlp.records.status import Status
 
 pytestmark = pytest.mark.timeout(600)
 
-START_SECONDS = 180.0
+START_SECONDS = 300.0
 
 
 def free_port():
