@@ -18,6 +18,7 @@ import numpy as np
 from tlp.host import CorePlan, fingerprint, pin_process, plan_cores
 from tlp.measuring.batch import Batch, Measured, reference, replay_all
 from tlp.measuring.messages import Program
+from tlp.measuring.place import LocalPlace
 from tlp.measuring.pool import WorkerPool
 from tlp.metaschedule.sketches import Design, make_design
 from tlp.models.scorer import RandomScorer, Scorer
@@ -101,6 +102,9 @@ class Trajectory:
 class Silent:
     """Observes a run and shows nothing."""
 
+    def waiting(self, text: str) -> None:
+        """Nothing."""
+
     def tick(self) -> None:
         """Nothing."""
 
@@ -143,12 +147,12 @@ def loop_contender(
     store = Store(folder / "store.sqlite")
     known = bool(store.get_meta("elapsed_s"))
     if known:
-        state.restore(store)
+        state.restore(store, fingerprint())
         state.progress.start = 1.0
         begin = time.monotonic()  # making the space anew is the price of the interruption only
     store.add_task(StoredTask(task.key, name, 1, task.flops, "", ()))
     scorer = make_scorer(seed)
-    with WorkerPool(subjects, plan, folder / "references", log_dir=folder) as pool:
+    with WorkerPool(subjects, LocalPlace(plan), folder / "references", log_dir=folder) as pool:
         loop = Loop(
             [state],
             store,
@@ -221,7 +225,9 @@ def stock_contender(
     folder.mkdir(parents=True, exist_ok=True)
     with native_output_to(folder / "tvm.log"):
         (state,) = make_states([task], target)
-        pool = WorkerPool(subjects_of([state]), plan, folder / "references", log_dir=folder)
+        pool = WorkerPool(
+            subjects_of([state]), LocalPlace(plan), folder / "references", log_dir=folder
+        )
         clock = _Clock()
         context = ms.TuneContext(
             mod=task.mod,
@@ -371,10 +377,11 @@ def remeasure(
     pin_process(plan.run)
     evaluators = []
     for built, buffers in ready:
-        built.entry(*buffers)
+        entry = built.library["main"]
+        entry(*buffers)
         pin_process(plan.run)
         begin = time.perf_counter()
-        built.entry(*buffers)
+        entry(*buffers)
         number = max(1, math.ceil(0.01 / max(time.perf_counter() - begin, 1e-7)))
         evaluators.append(built.library.time_evaluator("main", tvm.cpu(0), number=number, repeat=1))
     seconds: list[list[float]] = [[] for _ in ready]

@@ -21,6 +21,7 @@ import numpy as np
 
 from benchmarks.common import te_task, write_result
 from tlp.host import plan_cores
+from tlp.measuring.place import LocalPlace
 from tlp.measuring.pool import WorkerPool
 from tlp.metaschedule.targets import parse_target
 from tlp.models.trees import OnlineTrees
@@ -42,6 +43,9 @@ class Silent:
     def tick(self) -> None:
         pass
 
+    def waiting(self, text: str) -> None:
+        pass
+
     def round_started(self, state: TaskState, phase: str) -> None:
         pass
 
@@ -60,7 +64,7 @@ def ours(name: str, target: dict[str, Any], seed: int, folder: Path) -> dict[str
     scorer = OnlineTrees(seed)
     rng = np.random.default_rng(seed)
     plan = plan_cores(int(target["num-cores"]))
-    with WorkerPool(subjects, plan, folder / "references", log_dir=folder) as pool:
+    with WorkerPool(subjects, LocalPlace(plan), folder / "references", log_dir=folder) as pool:
         loop = Loop([state], store, pool, scorer, Silent(), settings, rng)
         loop.round(state, settings.picks)
         first = store.phase_seconds()

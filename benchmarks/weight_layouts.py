@@ -22,6 +22,7 @@ from benchmarks.common import write_result
 from tlp.host import plan_cores
 from tlp.measuring.batch import Batch, reference
 from tlp.measuring.messages import Program
+from tlp.measuring.place import LocalPlace
 from tlp.measuring.pool import WorkerPool
 from tlp.metaschedule.targets import parse_target
 from tlp.networks.prepare import load_prepared, prepare
@@ -99,7 +100,8 @@ def main() -> None:
             }
             subjects = subjects_of([s for group in states.values() for s in group.values()])
         plan = plan_cores(int(target["num-cores"]))
-        with WorkerPool(subjects, plan, folder / "references", size=1, log_dir=folder) as pool:
+        place = LocalPlace(plan)
+        with WorkerPool(subjects, place, folder / "references", size=1, log_dir=folder) as pool:
             for task in chosen:
                 pair = {name: states[name][task] for name in PAIRS}
                 seconds = measure(pool, pair, options.rows, rng)

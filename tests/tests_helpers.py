@@ -11,6 +11,19 @@ def huge_matmul(tvm):
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
 
 
+def endless_sum(tvm):
+    """Small arrays, and a sum over them that no schedule finishes within minutes."""
+    from tvm import te
+
+    given = te.placeholder((4096,), name="given")
+    i, j = te.reduce_axis((0, 32768), name="i"), te.reduce_axis((0, 16384), name="j")
+    out = te.compute(
+        (4096,), lambda n: te.sum(given[n] * given[(i + j) % 4096], axis=[i, j]), name="out"
+    )
+    function = te.create_prim_func([given, out])
+    return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+
+
 def gather(tvm):
     """``table[index]``, which reads wild memory when the index is wild."""
     from tvm import te

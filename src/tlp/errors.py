@@ -35,6 +35,10 @@ class MeasureError(TlpError):
     exit_code = 3
 
 
+class DeviceError(TlpError):
+    """A tracker cannot be reached, or none of its devices can be measured on."""
+
+
 class WrongOutputError(TlpError):
     """The compiled network's output differs from the reference."""
 

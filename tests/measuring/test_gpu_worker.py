@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_pool import make_pool, programs
 
-from tlp.measuring import worker
+from tlp.measuring import place, worker
 from tlp.measuring.batch import Batch, reference
 from tlp.measuring.worker import Subject, reference_path
 from tlp.metaschedule.arguments import describe_arguments, random_inputs
@@ -21,7 +21,7 @@ from tlp.records.status import Status
 def cpu_plays_the_gpu(monkeypatch, tvm):
     """Workers are forked: they inherit what is replaced here."""
     host = tvm.target.Target({"kind": "llvm"})
-    monkeypatch.setattr(worker, "device_of", lambda kind: tvm.cpu(0))
+    monkeypatch.setattr(place, "device_of", lambda kind: tvm.cpu(0))
     monkeypatch.setattr(
         worker, "build_default", lambda mod, target: tvm.tirx.build(mod, target=host)
     )
@@ -31,7 +31,7 @@ def test_the_reference_comes_from_the_cpu(tmp_path, matmul_mod, cpu_plays_the_gp
     design = make_design(matmul_mod, parse_target("cuda -arch=sm_80"))
     subject = Subject(design, describe_arguments(matmul_mod), 64)
     assert subject.on_gpu
-    with make_pool(tmp_path, {"matmul": subject}) as pool:
+    with make_pool(tmp_path, {"matmul": subject}, device="cuda") as pool:
         done = reference(pool, "matmul")
     assert not done.error
     assert 0 < done.latency < 1
@@ -45,7 +45,7 @@ def test_runs_are_timed_and_compared_as_on_a_cpu(
 ):
     monkeypatch.setattr(Subject, "on_gpu", property(lambda self: True))
     subject = Subject(matmul_design, describe_arguments(matmul_mod), 64)
-    with make_pool(tmp_path, {"matmul": subject}) as pool:
+    with make_pool(tmp_path, {"matmul": subject}, device="cuda") as pool:
         reference(pool, "matmul")
         (measured,) = Batch(pool, programs(matmul_design, 1), lambda: math.inf).results()
     assert measured.run is not None
@@ -61,15 +61,15 @@ def test_a_failed_kernel_ends_the_worker_and_costs_one_candidate(
     monkeypatch.setattr(Subject, "on_gpu", property(lambda self: True))
     timed = worker._time
 
-    def fail(rules, built, buffers, first, device):
-        if built.shapes and tmp_path.joinpath("fail").exists():
+    def fail(rules, there, buffers, first):
+        if tmp_path.joinpath("fail").exists():
             tmp_path.joinpath("fail").unlink()
             raise RuntimeError("CUDA: an illegal memory access was encountered")
-        return timed(rules, built, buffers, first, device)
+        return timed(rules, there, buffers, first)
 
     monkeypatch.setattr(worker, "_time", fail)
     subject = Subject(matmul_design, describe_arguments(matmul_mod), 64)
-    with make_pool(tmp_path, {"matmul": subject}, size=1) as pool:
+    with make_pool(tmp_path, {"matmul": subject}, size=1, device="cuda") as pool:
         reference(pool, "matmul")
         first = pool.pids
         tmp_path.joinpath("fail").touch()

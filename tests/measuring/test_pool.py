@@ -15,6 +15,7 @@ import pytest
 from tlp.host import CorePlan, available_cores
 from tlp.measuring.batch import Batch, reference, replay_all
 from tlp.measuring.messages import BuildRequest, Lost, Program, ReplayRequest, RunRequest
+from tlp.measuring.place import LocalPlace
 from tlp.measuring.pool import Limits, WorkerPool
 from tlp.measuring.worker import Subject, TimingRules, reference_path
 from tlp.metaschedule.arguments import describe_arguments
@@ -38,8 +39,11 @@ def programs(design, count, task="matmul", seed=0):
     return [Program(task, *space.decisions(row)) for row in rows]
 
 
-def make_pool(tmp_path, subjects, plan=ALONE, **options):
-    return WorkerPool(subjects, plan, tmp_path / "references", log_dir=tmp_path / "logs", **options)
+def make_pool(tmp_path, subjects, plan=ALONE, device="cpu", **options):
+    place = LocalPlace(plan, device)
+    return WorkerPool(
+        subjects, place, tmp_path / "references", log_dir=tmp_path / "logs", **options
+    )
 
 
 def infinity():

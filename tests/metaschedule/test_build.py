@@ -37,7 +37,7 @@ def test_candidates_with_laid_out_weights_compute_the_product(tvm, dense, small_
         new_layouts += laid_out[1].shape != w.shape
         buffers = [tvm.runtime.tensor(v) for v in laid_out]
         out = tvm.runtime.tensor(np.zeros((8, 48), np.float32))
-        built.entry(*buffers, out)
+        built.library["main"](*buffers, out)
         np.testing.assert_allclose(out.numpy(), x @ w + b, rtol=1e-4, atol=1e-5)
     assert new_layouts >= 1
 

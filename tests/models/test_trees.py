@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tlp.models.trees import OnlineTrees, labels
+from tlp.models.labels import labels
+from tlp.models.trees import OnlineTrees
 from tlp.tuning.decisions import Decision, DecisionKind, factorisations
 from tlp.tuning.space import DecisionSpace
 
@@ -41,7 +42,7 @@ def test_learns_a_planted_rule_and_ranks_new_rows(space):
     rows = space.uniform(rng, 120)
     model = OnlineTrees(seed=0)
     assert not model.knows("t")
-    model.learn("t", space, rows, truth(space, rows))
+    model.learn("t", space, rows, truth(space, rows), np.ones(len(rows)))
     assert model.knows("t")
     fresh = space.uniform(rng, 2000)
     scores, seconds = model.score("t", space, fresh), truth(space, fresh)
@@ -57,7 +58,7 @@ def test_failures_rank_last(space):
     failing = space.encode(rows)[:, 7] == 0
     seconds[failing] = np.inf
     model = OnlineTrees()
-    model.learn("t", space, rows, seconds)
+    model.learn("t", space, rows, seconds, np.ones(len(rows)))
     fresh = space.uniform(rng, 500)
     scores = model.score("t", space, fresh)
     fails = space.encode(fresh)[:, 7] == 0
@@ -69,7 +70,7 @@ def test_same_seed_same_scores(space):
     scores = []
     for _ in range(2):
         model = OnlineTrees(seed=3)
-        model.learn("t", space, rows, truth(space, rows))
+        model.learn("t", space, rows, truth(space, rows), np.ones(len(rows)))
         scores.append(model.score("t", space, rows))
     np.testing.assert_array_equal(scores[0], scores[1])
 
@@ -78,7 +79,7 @@ def test_same_seed_same_scores(space):
 def test_nothing_to_tell_apart_stays_unknown(space, seconds):
     model = OnlineTrees()
     rows = space.uniform(np.random.default_rng(0), len(seconds))
-    model.learn("t", space, rows, seconds)
+    model.learn("t", space, rows, seconds, np.ones(len(rows)))
     assert not model.knows("t")
     assert (model.score("t", space, rows) == 0).all()
 
@@ -87,6 +88,6 @@ def test_a_value_learned_from_a_replay_keeps_the_model_usable(space):
     rng = np.random.default_rng(0)
     rows = space.uniform(rng, 60)
     model = OnlineTrees()
-    model.learn("t", space, rows, truth(space, rows))
+    model.learn("t", space, rows, truth(space, rows), np.ones(len(rows)))
     row = space.row(0, ((3, 1, 1, 1), (1, 32), (0,)))
     assert np.isfinite(model.score("t", space, row[None])).all()

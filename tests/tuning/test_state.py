@@ -55,14 +55,15 @@ def test_a_restored_task_is_as_it_was(store):
             store.add(row)
         live.end_round()
     again = state()
-    again.restore(store)
+    again.restore(store, fingerprint())
     assert (again.trials, again.failures, again.rounds) == (4, 1, 2)
     assert again.progress.history == live.progress.history == [3.0, 2.0]
     assert again.best_latency == 2.0
     assert again.programs == live.programs
     assert again.tried == live.tried
-    rows, latencies = again.learned()
+    rows, latencies, seconds = again.learned()
     np.testing.assert_array_equal(rows, live.learned()[0])
+    np.testing.assert_array_equal(seconds, live.learned()[2])
     assert latencies.tolist() == [3.0, math.inf, 2.0, 9.0]
     fastest = again.fastest(2)
     assert [again.space.decisions(row)[1][0] for row in fastest] == [(3, 4), (1, 12)]
@@ -73,7 +74,7 @@ def test_latencies_of_another_machine_do_not_count_but_refusals_do(store):
     store.add(candidate(2, 2, 0.0, Status.REFUSED, host="elsewhere", round=1))
     store.add(candidate(3, 0, 5.0, round=2))
     again = state()
-    again.restore(store)
+    again.restore(store, fingerprint())
     assert again.trials == 1
     assert again.best_latency == 5.0
     space = again.space
@@ -87,7 +88,7 @@ def test_latencies_of_another_machine_do_not_count_but_refusals_do(store):
 def test_aliases_are_not_proposed_again(store):
     store.add_alias("k", 0, ((1, 12), (2,)), ((1, 12), (0,)))
     again = state()
-    again.restore(store)
+    again.restore(store, fingerprint())
     assert len(again.tried) == 2
 
 

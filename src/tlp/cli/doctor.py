@@ -78,6 +78,7 @@ def _build_and_run(progress: Any) -> float:
     from tlp.host import plan_cores
     from tlp.measuring.batch import Batch, reference
     from tlp.measuring.messages import Program
+    from tlp.measuring.place import LocalPlace
     from tlp.measuring.pool import WorkerPool
     from tlp.metaschedule.imports import load_tvm
     from tlp.metaschedule.targets import parse_target
@@ -98,7 +99,7 @@ def _build_and_run(progress: Any) -> float:
         tempfile.TemporaryDirectory() as folder,
         WorkerPool(
             subjects_of([state]),
-            plan_cores(int(target["num-cores"])),
+            LocalPlace(plan_cores(int(target["num-cores"]))),
             Path(folder),
             size=1,
             log_dir=Path(folder),

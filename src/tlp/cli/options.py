@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tlp.errors import TlpError
+from typing import TYPE_CHECKING
+
+from tlp.errors import DeviceError, TlpError
+
+if TYPE_CHECKING:
+    from tlp.measuring.remote import Devices
 
 
 def parse_shape(text: str | None) -> tuple[int, ...] | None:
@@ -17,6 +22,30 @@ def parse_shape(text: str | None) -> tuple[int, ...] | None:
         ) from None
 
 
+def parse_devices(
+    rpc: str | None,
+    key: str | None,
+    cc: str | None = None,
+    wait: float = 300.0,
+    platform: str | None = None,
+) -> Devices | None:
+    """Read the options of devices behind an RPC tracker; None without ``--rpc``."""
+    from tlp.measuring.remote import Devices
+    from tlp.measuring.tracker import Address
+
+    if rpc is None:
+        given = {"--rpc-key": key, "--rpc-cc": cc, "--platform-name": platform}
+        for option, value in given.items():
+            if value is not None:
+                raise DeviceError(f"{option} goes with --rpc HOST:PORT, the tracker's address")
+        return None
+    address = Address.parse(rpc)
+    if not key:
+        raise DeviceError("--rpc needs --rpc-key KEY, the key that the devices have registered")
+    return Devices(address, key, cc, wait, platform)
+
+
+RPC_HELP = "Measure on devices behind this RPC tracker, compiled for --target."
 NETWORK_HELP = "Name of a built-in network, a torch.export file (.pt2) or an ONNX file."
 TARGET_HELP = (
     "native, a TVM tag, JSON, or the short form: 'llvm -mcpu=haswell -num-cores=2', "

@@ -12,13 +12,16 @@ from tlp.cli.options import (
     BATCH_HELP,
     LAYOUT_HELP,
     NETWORK_HELP,
+    RPC_HELP,
     SHAPE_HELP,
     TARGET_HELP,
+    parse_devices,
     parse_shape,
 )
 
 EXAMPLES = """Examples: tlp tune resnet50 --minutes 20  |  tlp tune exported.pt2 --trials 2000
---target "llvm -mcpu=haswell -num-cores=2" --work-dir runs/mine (the same folder again resumes)"""
+--target "llvm -mcpu=haswell -num-cores=2" --work-dir runs/mine (the same folder again resumes)  |
+tlp tune resnet50 --rpc 192.168.1.2:9190 --rpc-key pi4 --target raspberry-pi/4b-aarch64"""
 
 DEFAULT_MINUTES = 20.0
 
@@ -44,13 +47,25 @@ def tune(
         float, typer.Option(help="Seconds for one build; for a GPU 60 unless given.")
     ] = 12.0,
     run_timeout: Annotated[float, typer.Option(help="Seconds for one candidate's run.")] = 30.0,
+    rpc: Annotated[str | None, typer.Option(help=RPC_HELP, metavar="HOST:PORT")] = None,
+    rpc_key: Annotated[str | None, typer.Option(help="Key of the devices at the tracker.")] = None,
+    rpc_cc: Annotated[
+        str | None, typer.Option(help="Cross compiler that links here. [the device links]")
+    ] = None,
+    rpc_wait: Annotated[
+        float, typer.Option(help="Seconds without any device after which the run stops.")
+    ] = 300.0,
+    platform_name: Annotated[
+        str | None,
+        typer.Option(help="Name that the devices' latencies are kept under. [KEY-hash of target]"),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     json_output: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON on standard output.")
     ] = False,
     quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
 ) -> None:
-    """Tune a network on this machine, check its output and compare its latency."""
+    """Tune a network on this machine or on others, check its output and compare its latency."""
     from tlp.errors import TlpError
     from tlp.measuring.pool import Limits
     from tlp.networks.spec import NetworkSpec
@@ -62,7 +77,11 @@ def tune(
 
     if picks < 1:
         raise TlpError(f"--picks is {picks}; give at least 1")
-    for name, seconds in (("--build-timeout", build_timeout), ("--run-timeout", run_timeout)):
+    for name, seconds in (
+        ("--build-timeout", build_timeout),
+        ("--run-timeout", run_timeout),
+        ("--rpc-wait", rpc_wait),
+    ):
         if not seconds > 0:
             raise TlpError(f"{name} is {seconds}; give more than 0")
     spec = NetworkSpec(network, batch, parse_shape(input_shape))
@@ -76,6 +95,7 @@ def tune(
         seed=seed,
         search=SearchSettings(picks=picks),
         limits=Limits(build=build_timeout, run=run_timeout),
+        devices=parse_devices(rpc, rpc_key, rpc_cc, rpc_wait, platform_name),
     )
     with TerminalObserver(quiet) as observer:
         result = run_tune(settings, observer)

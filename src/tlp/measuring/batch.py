@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,11 +18,15 @@ from tlp.measuring.messages import (
     ReplayRequest,
     Run,
     RunRequest,
+    Unreached,
 )
 from tlp.measuring.pool import WorkerPool
 from tlp.records.status import Status
 
 Tick = Callable[[], None]
+
+# Devices that may be lost under one candidate, or one reference, before it is given up.
+_ATTEMPTS = 2
 
 
 @dataclass(frozen=True)
@@ -68,12 +72,19 @@ def replay_all(
 def reference(pool: WorkerPool, task: str, tick: Tick = _nothing) -> Reference:
     """Run a task's unscheduled workload alone and keep its output."""
     pool.submit(pool.idle()[0], ReferenceRequest(task))
+    lost = 0
     while True:
-        for _, _, reply in pool.collect():
-            if isinstance(reply, Lost):
+        for worker, request, reply in pool.collect():
+            if isinstance(reply, Reference):
+                return reply
+            assert isinstance(reply, Lost | Unreached)
+            if isinstance(reply, Lost) and not reply.unreached:
                 return Reference(float("inf"), reply.error)
-            assert isinstance(reply, Reference)
-            return reply
+            lost += 1
+            if lost >= _ATTEMPTS:
+                # What it computes is known from here; how long it takes there is not.
+                return Reference(float("inf"))
+            pool.submit(worker, request)
         tick()
 
 
@@ -81,7 +92,8 @@ class Batch:
     """Builds and runs the picks of one round.
 
     On a platform that uses all cores the whole batch is built first and then run, one candidate
-    at a time with every other worker idle. Elsewhere builds go on beside the runs.
+    at a time with every other worker idle. Elsewhere builds go on beside the runs, of which there
+    are as many at once as the place has lanes. A candidate whose device was lost gets another.
 
     ``seconds`` says where the wall time went: ``run`` while a candidate ran, else ``build``.
     """
@@ -95,7 +107,8 @@ class Batch:
         self._builds: dict[Program, Build] = {}
         self._homes: dict[Program, int] = {}
         self._doing: dict[int, Program] = {}
-        self._running: int | None = None
+        self._running: set[int] = set()
+        self._devices_lost: Counter[Program] = Counter()
         self.seconds = {"build": 0.0, "run": 0.0}
 
     def results(self, tick: Tick = _nothing) -> Iterator[Measured]:
@@ -103,16 +116,19 @@ class Batch:
         while self._to_build or self._homes or self._doing:
             begin = time.perf_counter()
             self._hand_out()
-            phase = "build" if self._running is None else "run"
+            phase = "run" if self._running else "build"
             replies = self._pool.collect()
             self.seconds[phase] += time.perf_counter() - begin
             for worker, _, reply in replies:
                 program = self._doing.pop(worker)
-                was_running = worker == self._running
-                if was_running:
-                    self._running = None
-                if isinstance(reply, Lost):
-                    yield self._lost(worker, program, was_running, reply)
+                was_running = worker in self._running
+                self._running.discard(worker)
+                if isinstance(reply, Lost | Unreached):
+                    if isinstance(reply, Lost):
+                        self._build_again(worker)
+                    if self._may_try_again(worker, program, reply):
+                        continue
+                    yield self._lost(program, was_running, reply)
                 elif isinstance(reply, Build):
                     self._builds[program] = reply
                     if reply.status is Status.OK:
@@ -124,33 +140,53 @@ class Batch:
             tick()
 
     def _hand_out(self) -> None:
-        exclusive = self._pool.plan.exclusive
-        building = len(self._doing) - (self._running is not None)
-        may_run = self._running is None and not (exclusive and (self._to_build or building))
+        place = self._pool.place
+        exclusive = place.plan.exclusive
+        building = len(self._doing) - len(self._running)
         idle = self._pool.idle()
-        if may_run:
-            for program, home in self._homes.items():
-                if home in idle:
+        if not (exclusive and (self._to_build or building)):
+            for program, home in list(self._homes.items()):
+                if len(self._running) < place.lanes and home in idle:
                     del self._homes[program]
-                    self._running = home
+                    self._running.add(home)
                     self._doing[home] = program
                     self._pool.submit(home, RunRequest(program, self._best()))
                     idle.remove(home)
-                    break
-        if exclusive and self._running is not None:
+        if exclusive and self._running:
             return
         for worker in idle:
-            if self._to_build:
+            if self._to_build and building < self._pool.builders:
+                building += 1
                 program = self._to_build.popleft()
                 self._doing[worker] = program
                 self._pool.submit(worker, BuildRequest(program))
 
-    def _lost(self, worker: int, program: Program, running: bool, lost: Lost) -> Measured:
-        """A crash costs one candidate; what the worker had built besides is built again."""
+    def _build_again(self, worker: int) -> None:
+        """What a lost worker had built besides is not lost with it."""
         for other, home in list(self._homes.items()):
             if home == worker:
                 del self._homes[other]
                 self._to_build.append(other)
+
+    def _may_try_again(self, worker: int, program: Program, reply: Lost | Unreached) -> bool:
+        """Put a candidate back whose device was lost, unless that happened too often."""
+        if isinstance(reply, Lost) and not reply.unreached:
+            return False
+        self._devices_lost[program] += 1
+        if self._devices_lost[program] >= _ATTEMPTS:
+            return False
+        if isinstance(reply, Lost):
+            self._to_build.append(program)
+        else:
+            self._homes[program] = worker
+        return True
+
+    def _lost(self, program: Program, running: bool, lost: Lost | Unreached) -> Measured:
+        """A crash costs one candidate."""
+        if isinstance(lost, Unreached):
+            error = f"{_ATTEMPTS} devices in a row were lost under it; the last: {lost.error}"
+            run = Run(Status.RUN_CRASH, cause="device lost", error=error)
+            return Measured(program, self._builds[program], run)
         limit = self._pool.limits.of(lost.request)
         seconds = limit if lost.timed_out else 0.0
         cause = "timeout" if lost.timed_out else "crash"

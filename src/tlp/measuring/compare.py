@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tlp.errors import MeasureError
 from tlp.host import pin_process, set_tvm_threads
@@ -21,6 +22,8 @@ from tlp.networks.eager import eager_server
 from tlp.networks.prepare import Reference, load_reference
 from tlp.networks.spec import NetworkSpec
 from tlp.processes import die_with_parent, log_tail, take_over_output
+
+Array = npt.NDArray[Any]
 
 _ROUNDS = 7
 _ROUND_SECONDS = 0.4
@@ -116,8 +119,7 @@ def alternate(
                 known = seconds[contender.name]
                 repeats = 1
                 if known:
-                    typical = statistics.median(known)
-                    repeats = max(1, min(_MOST_REPEATS, round(_ROUND_SECONDS / typical)))
+                    repeats = repeats_for(statistics.median(known))
                 connection.send(("time", repeats))
                 answer = _answer(contender, process, connection)
                 if number == 0 and len(answer) == 1 and answer[0] > 10:
@@ -129,6 +131,11 @@ def alternate(
             process.join()
             connection.close()
     return seconds
+
+
+def repeats_for(typical: float) -> int:
+    """Calls of one round, for something that takes ``typical`` seconds."""
+    return max(1, min(_MOST_REPEATS, round(_ROUND_SECONDS / typical)))
 
 
 def _answer(contender: Contender, process: Any, connection: Connection) -> list[float]:
@@ -148,7 +155,7 @@ def _answer(contender: Contender, process: Any, connection: Connection) -> list[
     return answer if isinstance(answer, list) else []
 
 
-def output_error(network: CompiledNetwork, reference: Reference) -> float:
+def output_error(network: Callable[..., Sequence[Array]], reference: Reference) -> float:
     """How far the network's outputs are from its framework's, relative to how much they vary.
 
     ``max|a - b| / max|f(x1) - f(x2)|`` over both inputs and all outputs; infinite where the

@@ -57,6 +57,49 @@ Request = ReplayRequest | BuildRequest | RunRequest | ReferenceRequest
 
 
 @dataclass(frozen=True)
+class Limits:
+    """Hard limits in seconds; past them a worker is killed. Waiting for a device counts nowhere."""
+
+    replay: float = 30.0
+    build: float = 12.0
+    run: float = 30.0
+    reference: float = 300.0
+
+    def of(self, request: Request) -> float:
+        """Limit of a request."""
+        kinds = {
+            ReplayRequest: self.replay,
+            BuildRequest: self.build,
+            RunRequest: self.run,
+            ReferenceRequest: self.reference,
+        }
+        return kinds[type(request)]
+
+
+@dataclass(frozen=True)
+class Note:
+    """A worker says, before it replies, what it does now.
+
+    Parameters
+    ----------
+    waiting
+        What it waits for; empty once the program has been handed to its device.
+    seconds
+        How long that may last from now on: the worker's deadline is set anew.
+    """
+
+    waiting: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """Measuring cannot go on, with the way out."""
+
+    error: str
+
+
+@dataclass(frozen=True)
 class Replay:
     """Decisions and program hash after replay; ``status`` is OK unless it was refused."""
 
@@ -92,10 +135,25 @@ class Run:
 
 @dataclass(frozen=True)
 class Reference:
-    """Outcome of a reference run: the unscheduled latency in seconds."""
+    """Outcome of a reference run.
+
+    Parameters
+    ----------
+    latency
+        Of the unscheduled workload, seconds; infinite where its device did not finish it.
+    error
+        Why there is no output to compare with; empty if there is one.
+    """
 
     latency: float
     error: str = ""
+
+
+@dataclass(frozen=True)
+class Unreached:
+    """The device was lost: the request is as good as not made, and the build is still there."""
+
+    error: str
 
 
 @dataclass(frozen=True)
@@ -110,11 +168,15 @@ class Lost:
         It was killed for passing its limit.
     error
         Signal or exit code, and the last lines it printed.
+    unreached
+        It waited for a device, or for an answer that the device owed: this says nothing of the
+        candidate.
     """
 
     request: Request
     timed_out: bool
     error: str
+    unreached: bool = False
 
 
-Reply = Replay | Build | Run | Reference | Lost
+Reply = Replay | Build | Run | Reference | Unreached | Lost

@@ -15,40 +15,14 @@ from types import TracebackType
 from typing import Any
 
 from tlp.errors import MeasureError
-from tlp.host import CorePlan
-from tlp.measuring.messages import (
-    BuildRequest,
-    Lost,
-    ReferenceRequest,
-    ReplayRequest,
-    Reply,
-    Request,
-    RunRequest,
-)
+from tlp.measuring.messages import GiveUp, Limits, Lost, Note, Reply, Request
+from tlp.measuring.place import Place
 from tlp.measuring.worker import Subject, TimingRules, work
 from tlp.processes import log_tail
 
 _EARLY_DEATHS = 5
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Hard limits in seconds; past them a worker is killed."""
-
-    replay: float = 30.0
-    build: float = 12.0
-    run: float = 30.0
-    reference: float = 300.0
-
-    def of(self, request: Request) -> float:
-        """Limit of a request."""
-        kinds = {
-            ReplayRequest: self.replay,
-            BuildRequest: self.build,
-            RunRequest: self.run,
-            ReferenceRequest: self.reference,
-        }
-        return kinds[type(request)]
+# Seconds after which a wait is worth a word.
+_PATIENCE = 3.0
 
 
 @dataclass
@@ -58,8 +32,11 @@ class _Worker:
     connection: Connection
     log: Path | None
     request: Request | None = None
+    limit: float = 0.0
     deadline: float = 0.0
     answered: int = 0
+    note: Note | None = None
+    waits_since: float = 0.0
 
 
 class WorkerPool:
@@ -69,11 +46,11 @@ class WorkerPool:
     ----------
     subjects
         What workers know of each task; they inherit it.
-    plan
-        Cores that run and cores that build.
+    place
+        Where candidates run, and cores that build.
     size
-        Number of workers; by default one a core for builds, and one more where running and
-        building overlap.
+        Number of workers; by default one a core for builds, and one more for each candidate that
+        may run beside them.
     references
         Folder for reference outputs.
     log_dir
@@ -88,7 +65,7 @@ class WorkerPool:
     def __init__(
         self,
         subjects: Mapping[str, Subject],
-        plan: CorePlan,
+        place: Place,
         references: Path,
         *,
         size: int | None = None,
@@ -96,7 +73,7 @@ class WorkerPool:
         rules: TimingRules | None = None,
         log_dir: Path | None = None,
     ) -> None:
-        self.plan = plan
+        self.place = place
         self.limits = limits or Limits()
         self._subjects = subjects
         self._references = references
@@ -107,7 +84,8 @@ class WorkerPool:
         references.mkdir(parents=True, exist_ok=True)
         if log_dir is not None:
             log_dir.mkdir(parents=True, exist_ok=True)
-        count = size or len(plan.work) + (0 if plan.exclusive else 1)
+        self.builders = len(place.plan.work)
+        count = size or self.builders + (0 if place.plan.exclusive else place.lanes)
         self._workers = [self._start(number) for number in range(count)]
 
     def _start(self, number: int) -> _Worker:
@@ -118,9 +96,10 @@ class WorkerPool:
             args=(
                 theirs,
                 self._subjects,
-                self.plan,
+                self.place,
                 self._references,
                 self._rules,
+                self.limits,
                 log,
                 os.getpid(),
             ),
@@ -160,13 +139,25 @@ class WorkerPool:
         """Requests under way."""
         return [worker.request for worker in self._workers if worker.request is not None]
 
+    def waiting(self) -> str:
+        """What a worker has been waiting for longest, if no other has a program running."""
+        notes = [worker for worker in self._workers if worker.request and worker.note]
+        if not notes or any(not worker.note.waiting for worker in notes if worker.note):
+            return ""
+        longest = min(notes, key=lambda worker: worker.waits_since)
+        seconds = time.monotonic() - longest.waits_since
+        assert longest.note is not None
+        return f"{longest.note.waiting}, {seconds:.0f} s" if seconds > _PATIENCE else ""
+
     def submit(self, number: int, request: Request) -> None:
         """Hand a request to an idle worker."""
         worker = self._workers[number]
         if worker.request is not None:
             raise ValueError(f"worker {number} is busy")
         worker.request = request
-        worker.deadline = time.monotonic() + self.limits.of(request)
+        worker.note = None
+        worker.limit = self.limits.of(request)
+        worker.deadline = time.monotonic() + worker.limit
         try:
             worker.connection.send(request)
         except (BrokenPipeError, ConnectionResetError):
@@ -188,12 +179,18 @@ class WorkerPool:
             request = worker.request
             assert request is not None
             try:
-                reply: Reply = worker.connection.recv()
+                reply: Reply | Note | GiveUp = worker.connection.recv()
                 worker.answered += 1
                 self._early_deaths = 0
-                worker.request = None
             except (EOFError, OSError):
                 reply = self._bury(worker, timed_out=False)
+            else:
+                if isinstance(reply, GiveUp):
+                    raise MeasureError(reply.error)
+                if isinstance(reply, Note):
+                    self._take_note(worker, reply)
+                    continue
+                worker.request = None
             replies.append((worker.number, request, reply))
         now = time.monotonic()
         for worker in active.values():
@@ -202,17 +199,28 @@ class WorkerPool:
                 replies.append((worker.number, request, self._bury(worker, timed_out=True)))
         return replies
 
+    @staticmethod
+    def _take_note(worker: _Worker, note: Note) -> None:
+        now = time.monotonic()
+        if worker.note is None or not worker.note.waiting:
+            worker.waits_since = now
+        worker.note = note
+        worker.limit = note.seconds
+        worker.deadline = now + note.seconds
+
     def _bury(self, worker: _Worker, timed_out: bool) -> Lost:
         """Kill what is left of a worker, start its successor and say what was lost."""
         request = worker.request
         assert request is not None
-        limit = self.limits.of(request)
+        note = worker.note
         if timed_out and worker.process.is_alive():
             worker.process.kill()
         worker.process.join()
         code = worker.process.exitcode or 0
         if timed_out:
-            text = f"killed after {limit:g} s"
+            text = f"killed after {worker.limit:g} s"
+            if note is not None:
+                text += f" of {note.waiting}" if note.waiting else " without an answer"
         elif code < 0:
             text = f"died of {signal.Signals(-code).name}\n{log_tail(worker.log)}"
         else:
@@ -226,7 +234,8 @@ class WorkerPool:
                     "Run 'tlp doctor' to see what is wrong with the installation"
                 )
         self._workers[worker.number] = self._start(worker.number)
-        return Lost(request, timed_out, text.strip())
+        unreached = note is not None and (timed_out or bool(note.waiting))
+        return Lost(request, timed_out, text.strip(), unreached)
 
     def close(self) -> None:
         """End all workers; none is left behind."""

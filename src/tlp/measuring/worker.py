@@ -16,10 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from tlp.host import CorePlan, pin_process, set_tvm_threads
+from tlp.errors import MeasureError
+from tlp.host import pin_process, set_tvm_threads
 from tlp.measuring.messages import (
     Build,
     BuildRequest,
+    GiveUp,
+    Limits,
+    Note,
     Program,
     Reference,
     ReferenceRequest,
@@ -29,7 +33,9 @@ from tlp.measuring.messages import (
     Request,
     Run,
     RunRequest,
+    Unreached,
 )
+from tlp.measuring.place import ExpiredError, Loaded, LocalPlace, Place, Say, UnreachedError
 from tlp.metaschedule.arguments import Argument, Array, random_array, random_inputs
 from tlp.metaschedule.build import (
     Built,
@@ -38,7 +44,6 @@ from tlp.metaschedule.build import (
     build_unscheduled,
     lay_out_weights,
 )
-from tlp.metaschedule.devices import device_of
 from tlp.metaschedule.replay import replay
 from tlp.metaschedule.sketches import Design
 from tlp.processes import die_with_parent, take_over_output
@@ -56,11 +61,6 @@ class Subject:
     design: Design
     arguments: tuple[Argument, ...]
     reduction_length: int
-
-    @property
-    def device(self) -> Any:
-        """TVM's device that candidates run on."""
-        return device_of(self.design.target.kind.name)
 
     @property
     def on_gpu(self) -> bool:
@@ -90,31 +90,38 @@ class TimingRules:
 @dataclass
 class _State:
     subjects: Mapping[str, Subject]
-    plan: CorePlan
+    place: Place
     references: Path
     rules: TimingRules
+    limits: Limits
+    say: Say
     schedules: dict[Program, Any] = field(default_factory=dict)
-    built: dict[Program, tuple[Any, Built]] = field(default_factory=dict)
+    built: dict[Program, tuple[Any, Built, Any]] = field(default_factory=dict)
 
 
 def work(
     connection: Connection,
     subjects: Mapping[str, Subject],
-    plan: CorePlan,
+    place: Place,
     references: Path,
     rules: TimingRules,
+    limits: Limits,
     log: Path | None,
     parent: int,
 ) -> None:
     """Serve requests until the connection closes."""
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    set_tvm_threads(plan.run)
+    set_tvm_threads(place.plan.run)
     take_over_output(log)
-    pin_process(plan.work)
+    pin_process(place.plan.work)
     # What the parent has loaded is shared memory; collecting it would copy every page.
     gc.freeze()
-    state = _State(subjects, plan, references, rules)
+
+    def say(waiting: str, seconds: float) -> None:
+        connection.send(Note(waiting, seconds))
+
+    state = _State(subjects, place, references, rules, limits, say)
     handlers: dict[type, Any] = {
         ReplayRequest: _replay,
         BuildRequest: _build,
@@ -127,7 +134,13 @@ def work(
         except (EOFError, OSError):
             return
         start = time.perf_counter()
-        reply: Reply = handlers[type(request)](state, request, start)
+        reply: Reply | GiveUp
+        try:
+            reply = handlers[type(request)](state, request, start)
+        except UnreachedError as error:
+            reply = Unreached(str(error))
+        except MeasureError as error:
+            reply = GiveUp(str(error))
         connection.send(reply)
 
 
@@ -164,7 +177,8 @@ def _build(state: _State, request: BuildRequest, start: float) -> Build:
             if done.refused_by:
                 return Build(Status.BUILD_ERROR, done.refused_by, "refused on the second replay")
             mod = done.schedule.mod
-        state.built[program] = (mod, build_candidate(mod, design.target))
+        built = build_candidate(mod, design.target)
+        state.built[program] = (mod, built, state.place.finish(built.library))
     except Exception as error:
         cause, text = _describe(error)
         return Build(Status.BUILD_ERROR, cause, text, time.perf_counter() - start)
@@ -185,65 +199,66 @@ def candidate_arrays(
     return arrays
 
 
-def _call(entry: Any, buffers: list[Any], device: Any) -> float:
-    begin = time.perf_counter()
-    entry(*buffers)
-    device.sync()
-    return time.perf_counter() - begin
-
-
 def _run(state: _State, request: RunRequest, start: float) -> Run:
-    import tvm
-
     program = request.program
     subject = state.subjects[program.task]
-    mod, built = state.built.pop(program)
+    mod, built, finished = state.built[program]
     try:
-        pin_process(state.plan.run)
+        # Made before a device is asked for: neither it nor the candidate's limit waits for us.
+        if state.place.remote:
+            state.say("making the inputs", state.limits.reference)
         arrays = candidate_arrays(built.shapes, subject.arguments)
-        device = subject.device
-        buffers = [tvm.runtime.tensor(array, device) for array in arrays]
-        first = _call(built.entry, buffers, device)
-        # The pool's threads exist from the first parallel kernel on: confine them, too.
-        pin_process(state.plan.run)
-        limit = state.rules.cut_factor * request.best
-        if first > limit or subject.on_gpu:
-            # A GPU's first call also loads the kernels.
-            first = min(first, _call(built.entry, buffers, device))
-        if first > limit:
-            return Run(Status.SLOW, (first,), seconds=time.perf_counter() - start)
-        latencies = _time(state.rules, built, buffers, first, device)
-        verified, error = False, ""
-        if float(np.median(latencies)) < request.best:
-            error = _compare(state, program, mod, built)
-            verified = not error
+        with state.place.open(finished, state.limits.run, state.say) as there:
+            run = _measure(state, request, there, arrays, mod, start)
+    except (UnreachedError, MeasureError):
+        raise
+    except ExpiredError as error:
         seconds = time.perf_counter() - start
-        if error:
-            return Run(Status.WRONG_OUTPUT, latencies, False, "wrong output", error, seconds)
-        return Run(Status.OK, latencies, verified, seconds=seconds)
+        run = Run(Status.RUN_TIMEOUT, (), False, "timeout", str(error), seconds)
     except Exception as error:
         cause, text = _describe(error)
-        if subject.on_gpu:
+        if state.place.breaks:
             # After a failed kernel every call of this process fails: end it. That costs this
             # candidate; what else was built here is built again.
             print(text, flush=True)
             os._exit(1)
-        return Run(Status.RUN_ERROR, (), False, cause, text, time.perf_counter() - start)
-    finally:
-        pin_process(state.plan.work)
+        run = Run(Status.RUN_ERROR, (), False, cause, text, time.perf_counter() - start)
+    del state.built[program]
+    return run
 
 
-def _time(
-    rules: TimingRules, built: Built, buffers: list[Any], first: float, device: Any
-) -> tuple[float, ...]:
+def _measure(
+    state: _State,
+    request: RunRequest,
+    there: Loaded,
+    arrays: list[Array],
+    mod: Any,
+    start: float,
+) -> Run:
+    """Time a program where it runs, and compare its output if it would be the new best."""
+    buffers = [there.tensor(array) for array in arrays]
+    limit = state.rules.cut_factor * request.best
+    first = there.first(buffers, limit)
+    if first > limit:
+        return Run(Status.SLOW, (first,), seconds=time.perf_counter() - start)
+    latencies = _time(state.rules, there, buffers, first)
+    verified, error = False, ""
+    if float(np.median(latencies)) < request.best:
+        error = _compare(state, request.program, mod, there)
+        verified = not error
+    seconds = time.perf_counter() - start
+    if error:
+        return Run(Status.WRONG_OUTPUT, latencies, False, "wrong output", error, seconds)
+    return Run(Status.OK, latencies, verified, seconds=seconds)
+
+
+def _time(rules: TimingRules, there: Loaded, buffers: list[Any], first: float) -> tuple[float, ...]:
     number = max(1, math.ceil(rules.min_repeat_s / max(first, 1e-7)))
-    evaluator = built.library.time_evaluator("main", device, number=number, repeat=1)
     if number > 1:
         # The first call was cold; one repeat tells how often the program fits.
-        once = float(evaluator(*buffers).mean)
+        (once,) = there.time(buffers, number, 1)
         number = max(1, math.ceil(rules.min_repeat_s / max(once, 1e-9)))
-    evaluator = built.library.time_evaluator("main", device, number=number, repeat=rules.repeats)
-    latencies = tuple(float(value) for value in evaluator(*buffers).results)
+    latencies = there.time(buffers, number, rules.repeats)
     if not all(math.isfinite(value) and value > 0 for value in latencies):
         raise ValueError(f"the timer returned {latencies}")
     return latencies
@@ -255,82 +270,103 @@ def reference_path(folder: Path, task: str) -> Path:
 
 
 def _reference(state: _State, request: ReferenceRequest, start: float) -> Reference:
-    """Run the unscheduled workload; positive inputs are taken if mixed signs give NaN.
-
-    The output always comes from the CPU. On a GPU the latency is that of TVM's default schedule.
-    """
-    import tvm
-
+    """Run the unscheduled workload: its output is made here, its latency where candidates run."""
     subject = state.subjects[request.task]
     path = reference_path(state.references, request.task)
     try:
-        entry = build_unscheduled(subject.design.mod, subject.design.target)
-        pin_process(state.plan.run)
-        latency = math.inf
-        for positive in (False, True):
-            values = random_inputs(subject.arguments, _INPUT_SEED, positive)
-            buffers = [
-                tvm.runtime.tensor(np.zeros(a.shape, a.dtype) if v is None else v)
-                for a, v in zip(subject.arguments, values, strict=True)
-            ]
-            latency = _call(entry, buffers, device_of("llvm"))
-            outputs = [
-                buffer.numpy()
-                for a, buffer in zip(subject.arguments, buffers, strict=True)
-                if a.output
-            ]
-            if all(np.isfinite(o).all() for o in outputs if o.dtype.kind == "f"):
-                break
-        if subject.on_gpu:
-            latency = _default_latency(state.rules, subject, values)
-        temporary = path.with_suffix(f".{os.getpid()}.tmp.npz")
-        np.savez(
-            temporary,
-            positive=np.bool_(positive),
-            latency=np.float64(latency),
-            **{f"output{i}": output for i, output in enumerate(outputs)},
-        )
-        temporary.replace(path)
+        local = LocalPlace(state.place.plan)
+        library = build_unscheduled(subject.design.mod, state.place.here(subject.design.target))
+        with local.open(local.finish(library), state.limits.reference, state.say) as there:
+            latency, positive, outputs = _outputs(subject, there)
+        arrays = {f"output{i}": output for i, output in enumerate(outputs)}
+        if state.place.remote or subject.on_gpu:
+            latency = math.inf
+            _save_reference(path, positive, latency, state.place.platform, arrays)
+            latency = _latency_there(state, subject, positive)
+        _save_reference(path, positive, latency, state.place.platform, arrays)
         return Reference(latency)
+    except (UnreachedError, MeasureError):
+        raise
     except Exception as error:
         return Reference(math.inf, _describe(error)[1])
-    finally:
-        pin_process(state.plan.work)
 
 
-def _default_latency(rules: TimingRules, subject: Subject, values: list[Array | None]) -> float:
-    """Seconds of a GPU's default schedule."""
-    import tvm
+def _outputs(subject: Subject, there: Loaded) -> tuple[float, bool, list[Array]]:
+    """Latency and outputs; positive inputs are taken if mixed signs give NaN."""
+    for positive in (False, True):
+        buffers = _unscheduled_buffers(subject, there, positive)
+        latency = there.first(buffers, math.inf)
+        outputs = [
+            buffer.numpy()
+            for argument, buffer in zip(subject.arguments, buffers, strict=True)
+            if argument.output
+        ]
+        if all(np.isfinite(o).all() for o in outputs if o.dtype.kind == "f"):
+            break
+    return latency, positive, outputs
 
-    library = build_default(subject.design.mod, subject.design.target)
-    shapes = tuple((argument.dtype, argument.shape) for argument in subject.arguments)
-    built = Built(library, library["main"], shapes)
-    buffers = [
-        tvm.runtime.tensor(np.zeros(a.shape, a.dtype) if v is None else v, subject.device)
-        for a, v in zip(subject.arguments, values, strict=True)
+
+def _unscheduled_buffers(subject: Subject, there: Loaded, positive: bool) -> list[Any]:
+    values = random_inputs(subject.arguments, _INPUT_SEED, positive)
+    return [
+        there.tensor(np.zeros(a.shape, a.dtype) if value is None else value)
+        for a, value in zip(subject.arguments, values, strict=True)
     ]
-    first = min(_call(built.entry, buffers, subject.device) for _ in range(2))
-    return float(np.median(_time(rules, built, buffers, first, subject.device)))
 
 
-def _compare(state: _State, program: Program, mod: Any, built: Built) -> str:
+def _latency_there(state: _State, subject: Subject, positive: bool) -> float:
+    """Latency of the workload before tuning on a device; infinite if it is ended there.
+
+    A GPU runs nothing that is not bound to threads: there it is that of TVM's default schedule.
+    """
+    build = build_default if subject.on_gpu else build_unscheduled
+    library = build(subject.design.mod, subject.design.target)
+    finished = state.place.finish(library)
+    try:
+        with state.place.open(finished, state.limits.run, state.say) as there:
+            return there.first(_unscheduled_buffers(subject, there, positive), math.inf)
+    except ExpiredError:
+        return math.inf
+
+
+def _save_reference(
+    path: Path, positive: bool, latency: float, platform: str, outputs: dict[str, Array]
+) -> None:
+    temporary = path.with_suffix(f".{os.getpid()}.tmp.npz")
+    np.savez(
+        temporary,
+        positive=np.bool_(positive),
+        latency=np.float64(latency),
+        platform=np.str_(platform),
+        **outputs,  # type: ignore[arg-type]
+    )
+    temporary.replace(path)
+
+
+def stored_latency(path: Path, platform: str) -> float | None:
+    """Unscheduled latency from a reference file, or None if it says nothing of a platform."""
+    if not path.exists():
+        return None
+    with np.load(path) as stored:
+        known = str(stored["platform"]) if "platform" in stored else ""
+        return float(stored["latency"]) if known == platform else None
+
+
+def _compare(state: _State, program: Program, mod: Any, there: Loaded) -> str:
     """Difference to the unscheduled workload's output; empty if it is within the tolerance."""
-    import tvm
-
     subject = state.subjects[program.task]
     with np.load(reference_path(state.references, program.task)) as stored:
         positive = bool(stored["positive"])
         expected = [stored[name] for name in stored.files if name.startswith("output")]
     values = random_inputs(subject.arguments, _INPUT_SEED, positive)
     inputs = [value for value in values if value is not None]
-    laid_out = lay_out_weights(mod, subject.design.target, inputs)
-    device = subject.device
+    laid_out = lay_out_weights(mod, state.place.here(subject.design.target), inputs)
     outputs = [
-        tvm.runtime.tensor(np.zeros(argument.shape, argument.dtype), device)
+        there.tensor(np.zeros(argument.shape, argument.dtype))
         for argument in subject.arguments
         if argument.output
     ]
-    built.entry(*[tvm.runtime.tensor(value, device) for value in laid_out], *outputs)
+    there.call([*(there.tensor(value) for value in laid_out), *outputs])
     for position, (want, buffer) in enumerate(zip(expected, outputs, strict=True)):
         message = difference(buffer.numpy(), want, subject.reduction_length)
         if message:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tlp.errors import DeviceError
 from tlp.metaschedule.arguments import Array
 from tlp.metaschedule.targets import host_target
 
@@ -17,18 +19,17 @@ _PREPACK = "_weight_prepack"
 
 @dataclass(frozen=True)
 class Built:
-    """A compiled candidate: its entry function and the arguments it takes.
+    """A compiled candidate and the arguments it takes.
 
     ``shapes`` are those of the scheduled program: weights may be laid out anew.
     """
 
     library: Any
-    entry: Any
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def build_unscheduled(mod: Any, target: Any) -> Any:
-    """Compile a workload as it is and return its entry function.
+    """Compile a workload as it is.
 
     A GPU runs nothing that is not bound to threads: there it is compiled for this machine's CPU.
     """
@@ -36,7 +37,7 @@ def build_unscheduled(mod: Any, target: Any) -> Any:
 
     if target.kind.name != "llvm":
         target = tvm.target.Target(host_target())
-    return tvm.tirx.build(mod, target=target)[ENTRY]
+    return tvm.tirx.build(mod, target=target)
 
 
 def build_default(mod: Any, target: Any) -> Any:
@@ -73,9 +74,28 @@ def build_candidate(mod: Any, target: Any) -> Built:
         for info in ArgInfo.from_entry_func(mod, remove_preproc=True)
     )
     lowered = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
-    library = tvm.tirx.build(lowered, target=target)
-    # Looking the function up makes LLVM emit machine code, which belongs to the build's time.
-    return Built(library, library[ENTRY], shapes)
+    return Built(tvm.tirx.build(lowered, target=target), shapes)
+
+
+def export(library: Any, path: Path, cc: str | None = None, workspace: str | None = None) -> None:
+    """Write a compiled module: objects (``.tar``), or a library that ``cc`` links (``.so``).
+
+    Raises
+    ------
+    DeviceError
+        If the cross compiler is not there.
+    """
+    from tvm.support import cc as compilers
+
+    linker = {"fcompile": compilers.cross_compiler(cc)} if cc else {}
+    try:
+        library.export_library(str(path), workspace_dir=workspace, **linker)
+    except FileNotFoundError as error:
+        if not cc:
+            raise
+        raise DeviceError(
+            f"--rpc-cc {cc}: it cannot be started ({error}); give a compiler that is installed"
+        ) from None
 
 
 def lay_out_weights(mod: Any, target: Any, inputs: list[Array]) -> list[Array]:
@@ -89,6 +109,8 @@ def lay_out_weights(mod: Any, target: Any, inputs: list[Array]) -> list[Array]:
     ----------
     mod
         Scheduled module, its layout blocks still inside.
+    target
+        Of this process, which runs those functions.
     inputs
         Values of the unscheduled workload's inputs, in order; outputs are not among them.
     """

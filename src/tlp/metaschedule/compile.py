@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tlp.errors import WorkDirError
+from tlp.metaschedule.build import export
 from tlp.metaschedule.database import RECORDS, WORKLOADS
 from tlp.metaschedule.devices import device_of_library
 from tlp.metaschedule.imports import load_tvm
@@ -26,18 +27,23 @@ def compile_network(
     database: Path | None,
     weight_layouts: bool,
     progress: Callable[[str], None] = lambda text: None,
+    cc: str | None = None,
 ) -> None:
-    """Apply a database to the prepared module, build it and write a shared library.
+    """Apply a database to the prepared module, build it and write it.
 
     Folding the constants runs kernels: call it in a process of its own.
 
     Parameters
     ----------
+    library
+        ``.so`` for a linked library, ``.tar`` for objects that another machine links.
     database
         Folder of a MetaSchedule JSON database; None builds the unscheduled network (for a GPU
         TVM's pipeline gives it default schedules).
     weight_layouts
         The module was prepared with layout-free weights: lay them out for the chosen programs.
+    cc
+        Cross compiler that links; this machine's by default.
     """
     tvm = load_tvm()
     from tvm import relax
@@ -61,7 +67,7 @@ def compile_network(
         progress("linking")
         temporary = library.with_name(f".{os.getpid()}.{library.name}")
         try:
-            executable.export_library(str(temporary))
+            export(executable, temporary, cc)
             temporary.replace(library)
         finally:
             temporary.unlink(missing_ok=True)

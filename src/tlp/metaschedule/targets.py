@@ -77,11 +77,16 @@ def parse_short_form(text: str) -> dict[str, Any]:
     return target
 
 
-def parse_target(text: str) -> dict[str, Any]:
+def parse_target(text: str, here: bool = True) -> dict[str, Any]:
     """Turn a tag, a JSON dict, the short form or ``native`` into TVM's JSON form.
 
     A CPU target without ``num-cores`` gets the number of cores this process may use, a CUDA
     target without ``arch`` that of this machine's GPU.
+
+    Parameters
+    ----------
+    here
+        The target is this machine; otherwise all of it must be said.
 
     Raises
     ------
@@ -95,6 +100,11 @@ def parse_target(text: str) -> dict[str, Any]:
     text = text.strip()
     if not text:
         raise TargetError("the target is empty; use native, a tag, JSON or 'llvm -mcpu=...'")
+    if text == NATIVE and not here:
+        raise TargetError(
+            "with --rpc the target is another machine's, not native: say what it is, "
+            "such as --target 'llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -num-cores=4'"
+        )
     if text == NATIVE:
         target: dict[str, Any] = {"kind": "llvm", "mcpu": native_cpu()}
     elif text.startswith("{"):
@@ -118,6 +128,11 @@ def parse_target(text: str) -> dict[str, Any]:
             "or the short form 'llvm -mcpu=haswell -num-cores=2' or 'cuda -arch=sm_80'"
         ) from None
     target = _as_json(described)
+    if target["kind"] == "llvm" and "num-cores" not in target and not here:
+        raise TargetError(
+            f"target {text!r}: with --rpc the number of the device's cores must be said; "
+            "add -num-cores=4 (or as many as it has)"
+        )
     if target["kind"] == "llvm":
         target.setdefault("num-cores", len(available_cores()))
     if is_cuda(target):
@@ -250,18 +265,52 @@ def runs_on(arch: str, gpu: str) -> bool:
     return code // 10 == device // 10 and code <= device
 
 
+def check_compiles(target: dict[str, Any]) -> None:
+    """Make sure that LLVM compiles for a target that other machines run.
+
+    Raises
+    ------
+    TargetError
+        If LLVM does not know the machine or the CPU, or the target is no CPU.
+    """
+    from tlp.metaschedule.imports import load_tvm
+
+    tvm = load_tvm()
+    if not is_cpu(target):
+        raise TargetError(
+            f"devices are measured for llvm targets only, not {target['kind']}; "
+            "use 'llvm -mtriple=... -mcpu=...'"
+        )
+    known = {str(name) for name in tvm.target.codegen.llvm_get_targets()}
+    machine = _triple(target).split("-")[0]
+    # Names may carry a version, such as armv7l. LLVM dies of a machine that it does not know.
+    if not machine.startswith((*known, "amd64", "i486", "i586", "i686")):
+        raise TargetError(
+            f"LLVM does not know the machine {machine!r} of -mtriple={_triple(target)}; "
+            f"it knows {', '.join(sorted(known))}"
+        )
+    _check_cpu(target)
+
+
+def _check_cpu(target: dict[str, Any]) -> None:
+    from tlp.metaschedule.imports import load_tvm
+
+    cpu = str(target.get("mcpu", ""))
+    if cpu and not load_tvm().target.codegen.llvm_is_valid_cpu(cpu, _triple(target)):
+        raise TargetError(
+            f"LLVM does not know the CPU {cpu!r} for {_triple(target)}; 'native' is here "
+            f"{native_cpu()!r}, others are x86-64-v2, x86-64-v3, haswell, skylake-avx512, "
+            "znver3 ..., with -mtriple=aarch64-linux-gnu cortex-a72 ..."
+        )
+
+
 def missing_instructions(target: dict[str, Any]) -> list[str]:
     """Instruction sets that the target uses and this CPU lacks, by LLVM's names."""
     from tlp.metaschedule.imports import load_tvm
 
     tvm = load_tvm()
     described = tvm.target.Target(target)
-    cpu = str(target.get("mcpu", ""))
-    if cpu and not tvm.target.codegen.llvm_is_valid_cpu(cpu, _triple(target)):
-        raise TargetError(
-            f"LLVM does not know the CPU {cpu!r}; 'native' is here {native_cpu()!r}, "
-            "others are x86-64-v2, x86-64-v3, haswell, skylake-avx512, znver3 ..."
-        )
+    _check_cpu(target)
     features = {str(name) for name in tvm.target.codegen.llvm_get_cpu_features(described)}
     features |= {name[1:] for name in target.get("mattr", []) if name.startswith("+")}
     needed = {name: _FLAGS.get(name, name) for name in (*_FLAGS, *_SAME_NAME) if name in features}

@@ -47,6 +47,7 @@ class TerminalObserver:
         self._stage_started = time.monotonic()
         self._refreshed = 0.0
         self._printed = 0.0
+        self._said = -_LINE_S
         self._last_kind = ""
 
     def __enter__(self) -> TerminalObserver:
@@ -102,6 +103,17 @@ class TerminalObserver:
         """A candidate's outcome is known."""
         self.tick()
 
+    def waiting(self, text: str) -> None:
+        """Nothing can be measured at present: say why in the task's place."""
+        doing, self._doing = self._doing, text
+        try:
+            self.tick()
+        finally:
+            self._doing = doing
+        if not self._live and not self._quiet and time.monotonic() - self._said >= _LINE_S:
+            self._said = time.monotonic()
+            print(f"tlp: {text}", file=sys.stderr, flush=True)
+
     def tick(self) -> None:
         """Refresh what is shown, at most five times a second."""
         now = time.monotonic()
@@ -137,7 +149,7 @@ class TerminalObserver:
         note = f"{self._loop.trials} trials {estimate} {rest}"
         if self._progress is not None and self._bar is not None:
             self._progress.update(
-                self._bar, description=self._doing[:40], completed=1 - left, total=1.0, note=note
+                self._bar, description=self._doing[:60], completed=1 - left, total=1.0, note=note
             )
             self._progress.refresh()
         elif now - self._printed >= _LINE_S:

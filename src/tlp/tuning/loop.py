@@ -10,7 +10,6 @@ from typing import Protocol
 
 import numpy as np
 
-from tlp.host import fingerprint
 from tlp.measuring.batch import Batch, Measured, reference, replay_all
 from tlp.measuring.messages import Program, Replay
 from tlp.measuring.pool import WorkerPool
@@ -31,6 +30,9 @@ class Observer(Protocol):
 
     def tick(self) -> None:
         """Time passes; called at least ten times a second while something is waited for."""
+
+    def waiting(self, text: str) -> None:
+        """Nothing can be measured at present; called as often as :meth:`tick`, in its place."""
 
     def round_started(self, state: TaskState, phase: str) -> None:
         """A task entered a phase of its round."""
@@ -119,7 +121,7 @@ class Loop:
     def round(self, state: TaskState, picks: int) -> None:
         """One round of one task."""
         clock = _Clock(self.store, state.task.key, state.rounds + 1)
-        if not math.isfinite(state.progress.start):
+        if not state.referenced:
             self.observer.round_started(state, "reference")
             if not self._measure_reference(state):
                 return
@@ -146,7 +148,7 @@ class Loop:
         state.barren = 0
         self.observer.round_started(state, "measure")
         batch = Batch(self.pool, list(chosen), lambda: state.best_latency)
-        for measured in batch.results(self.observer.tick):
+        for measured in batch.results(self._tick):
             candidate = self._candidate(state, measured, chosen[measured.program])
             self.store.add(candidate)
             state.take_in(candidate)
@@ -161,10 +163,18 @@ class Loop:
             state.progress.done = True
         self.store.set_meta("elapsed_s", self.elapsed)
 
+    def _tick(self) -> None:
+        waiting = self.pool.waiting()
+        if waiting:
+            self.observer.waiting(waiting)
+        else:
+            self.observer.tick()
+
     def _measure_reference(self, state: TaskState) -> bool:
-        result = reference(self.pool, state.task.key, self.observer.tick)
-        if math.isfinite(result.latency):
+        result = reference(self.pool, state.task.key, self._tick)
+        if not result.error:
             state.progress.start = result.latency
+            state.referenced = True
             return True
         state.progress.done = True
         state.note = f"the unscheduled workload cannot be run: {result.error}"
@@ -193,7 +203,7 @@ class Loop:
                 for index in wave
             ]
             for index, program, replay in zip(
-                wave, asked, replay_all(self.pool, asked, self.observer.tick), strict=True
+                wave, asked, replay_all(self.pool, asked, self._tick), strict=True
             ):
                 score = float(proposals.scores[index]) if known else None
                 how = "random" if proposals.random[index] else self.scorer.name
@@ -235,7 +245,7 @@ class Loop:
                     round=state.rounds + 1,
                     replay_s=replay.seconds,
                     elapsed_s=self.elapsed,
-                    host=fingerprint(),
+                    host=self.pool.place.platform,
                 )
                 self.store.add(candidate)
                 state.take_in(candidate)
@@ -269,7 +279,7 @@ class Loop:
             build_s=measured.build.seconds,
             run_s=run.seconds if run else 0.0,
             elapsed_s=self.elapsed,
-            host=fingerprint(),
+            host=self.pool.place.platform,
         )
 
 

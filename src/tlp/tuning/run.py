@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
 from collections.abc import Callable, Sequence
@@ -12,37 +11,34 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tlp.errors import NetworkError, TlpError, WrongOutputError
-from tlp.host import CorePlan, available_cores, describe_host, fingerprint, pin_process
-from tlp.measuring.compare import (
-    alternate,
-    compiled_contender,
-    eager_contender,
-    output_error,
-)
+from tlp.errors import MeasureError, NetworkError, TlpError
+from tlp.host import available_cores, describe_host, fingerprint, pin_process
+from tlp.measuring.place import LocalPlace, Place
 from tlp.measuring.pool import Limits, WorkerPool
-from tlp.measuring.worker import Subject, reference_path
+from tlp.measuring.remote import Devices, RemotePlace, make_remote_place
+from tlp.measuring.remote_network import try_device
+from tlp.measuring.worker import Subject, reference_path, stored_latency
 from tlp.metaschedule.arguments import describe_arguments
-from tlp.metaschedule.compile import CompiledNetwork, compile_network
+from tlp.metaschedule.compile import CompiledNetwork
 from tlp.metaschedule.database import Entry, write_database
 from tlp.metaschedule.devices import find_gpu
 from tlp.metaschedule.imports import load_tvm
 from tlp.metaschedule.sketches import decision_space, make_design
-from tlp.metaschedule.targets import check_host, is_cpu, parse_target, plan_of
+from tlp.metaschedule.targets import check_compiles, check_host, is_cpu, parse_target, plan_of
 from tlp.models.scorer import Scorer
 from tlp.models.trees import OnlineTrees
-from tlp.networks.eager import torch_has_cuda
 from tlp.networks.load import source_files
-from tlp.networks.prepare import MODULE_FILE, load_prepared, load_reference, prepare
-from tlp.networks.spec import PYTORCH, NetworkSpec
+from tlp.networks.prepare import MODULE_FILE, load_prepared, prepare
+from tlp.networks.spec import NetworkSpec
 from tlp.networks.tasks import Task, extract_tasks
 from tlp.processes import Interrupt, deferred_interrupt, native_output_to, run_isolated
 from tlp.records.store import Candidate, Store, StoredTask
+from tlp.tuning.finish import check_and_compare, compile_networks
 from tlp.tuning.loop import Budget, Loop, Observer
 from tlp.tuning.scheduler import Progress
 from tlp.tuning.search import SearchSettings
 from tlp.tuning.state import TaskState
-from tlp.tuning.summary import TOLERANCE, summarise, versions, write_trials
+from tlp.tuning.summary import summarise, versions, write_trials
 from tlp.tuning.workdir import WorkDir, write_json
 
 # Each worker that has run something holds a CUDA context, some hundred megabytes on the GPU.
@@ -70,6 +66,8 @@ class TuneSettings:
         Lay constant weights out for the tuned loops; TVM's GPU pipelines do not.
     seed
         Of the search.
+    devices
+        Devices behind an RPC tracker to measure on; by default this machine.
     """
 
     network: NetworkSpec
@@ -81,6 +79,7 @@ class TuneSettings:
     seed: int = 0
     search: SearchSettings = field(default_factory=SearchSettings)
     limits: Limits = field(default_factory=Limits)
+    devices: Devices | None = None
 
     def __post_init__(self) -> None:
         if self.trials is not None and self.trials < 1:
@@ -112,6 +111,10 @@ class _Interruptible(RunObserver):
     def tick(self) -> None:
         self._interrupt.check()
         self._inner.tick()
+
+    def waiting(self, text: str) -> None:
+        self._interrupt.check()
+        self._inner.waiting(text)
 
     def stage(self, text: str) -> None:
         self._interrupt.check()
@@ -167,18 +170,28 @@ def _tune_in_folder(
     settings.network.check_file()
     folder = WorkDir(settings.work_dir)
     observer.stage("loading TVM")
-    target = parse_target(settings.target)
-    check_host(target)
+    target = parse_target(settings.target, here=settings.devices is None)
+    place = _make_place(settings, target)
     if not is_cpu(target):
         settings = _for_gpu(settings)
-    plan = plan_of(target)
     with folder.locked():
-        _claim(folder, settings, target)
+        _claim(folder, settings, target, place)
+        if isinstance(place, RemotePlace):
+            observer.stage("trying a device")
+            run_isolated(
+                try_device,
+                place,
+                target,
+                start="fork",
+                log=folder.logs / "device.log",
+                on_progress=observer.stage,
+                on_wait=observer.tick,
+            )
         _prepare(folder, settings, target, observer)
         everything = available_cores()
         try:
-            pin_process(plan.work)
-            return _tune(folder, settings, target, plan, observer, make_scorer)
+            pin_process(place.plan.work)
+            return _tune(folder, settings, target, place, observer, make_scorer)
         finally:
             pin_process(everything)
 
@@ -191,13 +204,22 @@ def _for_gpu(settings: TuneSettings) -> TuneSettings:
     return replace(settings, weight_layouts=False, limits=limits)
 
 
-def _claim(folder: WorkDir, settings: TuneSettings, target: dict[str, Any]) -> None:
+def _make_place(settings: TuneSettings, target: dict[str, Any]) -> Place:
+    if settings.devices is not None:
+        check_compiles(target)
+        return make_remote_place(settings.devices, target)
+    check_host(target)
+    return LocalPlace(plan_of(target), "cpu" if is_cpu(target) else "cuda")
+
+
+def _claim(folder: WorkDir, settings: TuneSettings, target: dict[str, Any], place: Place) -> None:
     network = settings.network
     identity = {
         "network": network.to_json(),
         "network_sha256": _sha256(source_files(network)) if network.is_file else None,
         "target": target,
         "weight_layouts": settings.weight_layouts,
+        "rpc_key": None if settings.devices is None else settings.devices.key,
     }
     gpu = None if is_cpu(target) else find_gpu()
     if gpu is not None:
@@ -208,6 +230,8 @@ def _claim(folder: WorkDir, settings: TuneSettings, target: dict[str, Any]) -> N
         "seed": settings.seed,
         "search": asdict(settings.search),
         "limits": asdict(settings.limits),
+        "rpc": None if settings.devices is None else asdict(settings.devices),
+        "platform": place.platform,
         "versions": versions(),
         "host": describe_host(),
         "host_fingerprint": fingerprint(),
@@ -281,7 +305,7 @@ def _tune(
     folder: WorkDir,
     settings: TuneSettings,
     target: dict[str, Any],
-    plan: CorePlan,
+    place: Place,
     observer: RunObserver,
     make_scorer: Callable[[int], Scorer] | None,
 ) -> Result:
@@ -302,7 +326,7 @@ def _tune(
                     tuple(sketch.skeleton for sketch in state.design.sketches),
                 )
             )
-            _restore(state, store, folder)
+            _restore(state, store, folder, place.platform)
         subjects = subjects_of(states)
     scorer = (make_scorer or OnlineTrees)(settings.seed)
     budget = Budget(
@@ -311,10 +335,11 @@ def _tune(
     )
     resumed = sum(state.trials for state in states)
     observer.stage("starting workers")
-    interrupted = False
-    size = None if is_cpu(target) else min(_MOST_GPU_WORKERS, len(plan.work) + 1)
+    broken: BaseException | None = None
+    stopped = ""
+    size = None if is_cpu(target) else min(_MOST_GPU_WORKERS, len(place.plan.work) + 1)
     with WorkerPool(
-        subjects, plan, folder.references, size=size, limits=settings.limits, log_dir=folder.logs
+        subjects, place, folder.references, size=size, limits=settings.limits, log_dir=folder.logs
     ) as pool:
         loop = Loop(
             states,
@@ -329,18 +354,28 @@ def _tune(
         observer.loop_started(loop, budget)
         try:
             stopped = loop.run(budget)
-        except KeyboardInterrupt:
-            interrupted = True
-            stopped = "interrupted"
+        except (KeyboardInterrupt, MeasureError) as error:
+            broken = error
         finally:
             store.set_meta("elapsed_s", loop.elapsed)
             observer.loop_ended()
     write_trials(store, states, folder.trials)
     _write_database(folder, states, observer)
-    if interrupted:
-        raise KeyboardInterrupt
-    _compile(folder, settings, target, observer)
-    summary = _finish(folder, settings, target, plan, states, store, observer)
+    if broken is not None:
+        raise broken
+    libraries = compile_networks(folder, target, settings.weight_layouts, place, observer)
+    difference, seconds = check_and_compare(folder, settings.network, libraries, place, observer)
+    summary = summarise(
+        settings.network,
+        settings.work_dir,
+        settings.weight_layouts,
+        target,
+        place.platform,
+        states,
+        store,
+        seconds,
+        difference,
+    )
     summary["stopped"] = stopped
     summary["resumed_from_trials"] = resumed
     write_json(folder.summary, summary)
@@ -348,12 +383,12 @@ def _tune(
     return Result(folder.root, summary)
 
 
-def _restore(state: TaskState, store: Store, folder: WorkDir) -> None:
-    path = reference_path(folder.references, state.task.key)
-    if path.exists():
-        with np.load(path) as stored:
-            state.progress.start = float(stored["latency"])
-    state.restore(store)
+def _restore(state: TaskState, store: Store, folder: WorkDir, platform: str) -> None:
+    latency = stored_latency(reference_path(folder.references, state.task.key), platform)
+    if latency is not None:
+        state.progress.start = latency
+        state.referenced = True
+    state.restore(store, platform)
 
 
 def _write_database(folder: WorkDir, states: Sequence[TaskState], observer: RunObserver) -> None:
@@ -371,98 +406,4 @@ def _write_database(folder: WorkDir, states: Sequence[TaskState], observer: RunO
         log=folder.logs / "database.log",
         on_progress=observer.stage,
         on_wait=observer.tick,
-    )
-
-
-def _compile_in_folder(
-    prepared: Path,
-    target: dict[str, Any],
-    library: Path,
-    database: Path | None,
-    weight_layouts: bool,
-    progress: Callable[[str], None],
-) -> None:
-    mod = load_prepared(prepared)
-    compile_network(mod, target, library, database, weight_layouts, progress)
-
-
-def _compile(
-    folder: WorkDir, settings: TuneSettings, target: dict[str, Any], observer: RunObserver
-) -> None:
-    jobs: list[tuple[str, Path, Path | None]] = [("tuned", folder.library, folder.database)]
-    if not folder.untuned.exists():
-        jobs.append(("untuned", folder.untuned, None))
-    for name, library, database in jobs:
-        run_isolated(
-            _compile_in_folder,
-            folder.prepared,
-            target,
-            library,
-            database,
-            settings.weight_layouts,
-            start="fork",
-            log=folder.logs / f"compile_{name}.log",
-            on_progress=functools.partial(_stage_of, observer, name),
-            on_wait=observer.tick,
-        )
-
-
-def _stage_of(observer: RunObserver, name: str, text: str) -> None:
-    observer.stage(f"{name} network: {text}")
-
-
-def _check(
-    library: Path, prepared: Path, cores: tuple[int, ...], progress: Callable[[str], None]
-) -> float:
-    pin_process(cores)
-    return output_error(CompiledNetwork(library), load_reference(prepared))
-
-
-def _finish(
-    folder: WorkDir,
-    settings: TuneSettings,
-    target: dict[str, Any],
-    plan: CorePlan,
-    states: Sequence[TaskState],
-    store: Store,
-    observer: RunObserver,
-) -> dict[str, Any]:
-    """Check the output against the framework's, compare latencies, and sum the run up."""
-    framework = settings.network.framework.name
-    observer.stage(f"checking the output against {framework}")
-    error = run_isolated(
-        _check,
-        folder.library,
-        folder.prepared,
-        plan.run,
-        start="fork",
-        log=folder.logs / "check.log",
-        on_wait=observer.tick,
-    )
-    if not error <= TOLERANCE:
-        raise WrongOutputError(
-            f"the tuned network's output differs from {framework}'s: {error:.3g} of the output's "
-            f"variation, allowed {TOLERANCE:g}. The measurements are kept in {folder.root}; "
-            "please report this with the folder's used_config.json and database/"
-        )
-    observer.stage("comparing latencies")
-    spec = settings.network.localised(folder.prepared)
-    contenders = [
-        compiled_contender(name, library, folder.prepared, plan.run, folder.logs / f"{name}.log")
-        for name, library in (("tuned", folder.library), ("untuned", folder.untuned))
-    ]
-    if is_cpu(target):
-        contenders.insert(1, eager_contender(spec, folder.prepared, plan.run))
-    elif spec.framework is PYTORCH and run_isolated(torch_has_cuda):
-        contenders.insert(1, eager_contender(spec, folder.prepared, plan.run, "cuda"))
-    seconds = alternate(contenders, tick=observer.stage)
-    return summarise(
-        settings.network,
-        settings.work_dir,
-        settings.weight_layouts,
-        target,
-        states,
-        store,
-        seconds,
-        error,
     )

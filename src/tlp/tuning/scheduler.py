@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+_BLIND_ROUNDS = 3
+
 
 @dataclass
 class Progress:
@@ -16,7 +18,7 @@ class Progress:
     weight
         How often the network uses it.
     start
-        Latency before tuning, seconds.
+        Latency before tuning, seconds; infinite where a device did not finish it.
     history
         Best latency after each round, seconds; infinite while there is none.
     done
@@ -48,6 +50,11 @@ def expected_gain(progress: Progress, window: int = 3, trust_past: float = 0.3) 
     if rounds == 0:
         return math.inf
     values = [value if math.isfinite(value) else progress.start for value in progress.history]
+    values = [value for value in values if math.isfinite(value)]
+    if not values:
+        # Nothing is known but that all of it is slow or fails: some rounds more, then the others.
+        return math.inf if rounds < _BLIND_ROUNDS else 0.0
+    rounds = len(values)
     first = max(0, rounds - 1 - window)
     slope = (values[first] - values[-1]) / max(1, rounds - 1 - first)
     return progress.weight * (trust_past * slope + (1 - trust_past) * 0.2 * values[-1] / rounds)

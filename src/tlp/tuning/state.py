@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tlp.host import fingerprint
 from tlp.metaschedule.sketches import Design
 from tlp.networks.tasks import Task
 from tlp.records.status import Status
@@ -35,6 +34,8 @@ class TaskState:
         Candidates that became a program.
     barren
         Rounds in a row that found no new program.
+    referenced
+        The unscheduled workload was run on this platform.
     """
 
     task: Task
@@ -51,6 +52,7 @@ class TaskState:
     rounds: int = 0
     barren: int = 0
     best: Candidate | None = None
+    referenced: bool = False
     note: str = ""
 
     @property
@@ -100,15 +102,15 @@ class TaskState:
         self.rounds += 1
         self.progress.history.append(self.best_latency)
 
-    def restore(self, store: Store) -> None:
-        """Take in what the store knows of this task and this machine.
+    def restore(self, store: Store, platform: str) -> None:
+        """Take in what the store knows of this task and this platform.
 
-        Latencies of another machine stay in the store, but say nothing here: those programs may
+        Latencies of another platform stay in the store, but say nothing here: those programs may
         be measured again. Refusals hold everywhere.
         """
         last = 0
         for candidate in store.candidates(self.task.key):
-            if candidate.host != fingerprint() and candidate.status is not Status.REFUSED:
+            if candidate.host != platform and candidate.status is not Status.REFUSED:
                 continue
             if candidate.round != last and last:
                 self.end_round()

@@ -6,7 +6,7 @@ import csv
 import importlib.metadata
 import json
 import math
-import platform
+import platform as python_platform
 import statistics
 import time
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _COLUMNS = (
 
 def versions() -> dict[str, str]:
     """Versions of what decides a result."""
-    found = {"tlp": __version__, "python": platform.python_version()}
+    found = {"tlp": __version__, "python": python_platform.python_version()}
     for package in ("apache-tvm", "apache-tvm-ffi", "torch", "onnxruntime", "numpy", "lightgbm"):
         try:
             found[package] = importlib.metadata.version(package)
@@ -78,6 +78,7 @@ def summarise(
     work_dir: Path,
     weight_layouts: bool,
     target: dict[str, Any],
+    platform: str,
     states: Sequence[TaskState],
     store: Store,
     seconds: dict[str, list[float]],
@@ -94,6 +95,7 @@ def summarise(
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "versions": versions(),
         "host": describe_host(),
+        "platform": platform,
         "host_fingerprint": fingerprint(),
         "trials": sum(state.trials for state in states),
         "failures": sum(state.failures for state in states),
@@ -101,11 +103,12 @@ def summarise(
         "latency_ms": medians,
         "latency_calls": {name: len(values) for name, values in seconds.items()},
         "framework": framework,
-        # None where the framework cannot use the platform's device.
-        f"tuned_over_{framework}": (
-            medians["tuned"] / medians[framework] if framework in medians else None
-        ),
-        "tuned_over_untuned": medians["tuned"] / medians["untuned"],
+        # Without the framework's where it cannot use the platform's device.
+        **{
+            f"tuned_over_{name}": medians["tuned"] / median
+            for name, median in medians.items()
+            if name != "tuned"
+        },
         "sum_of_tasks_ms": _finite(1e3 * estimated_latency(states)),
         "output_error": error,
         "output_tolerance": TOLERANCE,
