@@ -35,6 +35,12 @@ class MeasureError(TlpError):
     exit_code = 3
 
 
+class DiskFullError(TlpError):
+    """A disk or a quota is full; what was measured before is kept."""
+
+    exit_code = 3
+
+
 class WrongOutputError(TlpError):
     """The compiled network's output differs from the reference."""
 

@@ -29,6 +29,8 @@ from tlp.measuring.worker import Subject, TimingRules, work
 from tlp.processes import log_tail
 
 _EARLY_DEATHS = 5
+# A wait that takes so much longer than it should means that this process was stopped.
+_PAUSE_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -99,11 +101,12 @@ class WorkerPool:
         self.plan = plan
         self.limits = limits or Limits()
         self._subjects = subjects
-        self._references = references
+        self.references = references
         self._rules = rules or TimingRules()
         self._log_dir = log_dir
         self._context = multiprocessing.get_context("fork")
         self._early_deaths = 0
+        self._looked = time.monotonic()
         references.mkdir(parents=True, exist_ok=True)
         if log_dir is not None:
             log_dir.mkdir(parents=True, exist_ok=True)
@@ -119,7 +122,7 @@ class WorkerPool:
                 theirs,
                 self._subjects,
                 self.plan,
-                self._references,
+                self.references,
                 self._rules,
                 log,
                 os.getpid(),
@@ -165,6 +168,8 @@ class WorkerPool:
         worker = self._workers[number]
         if worker.request is not None:
             raise ValueError(f"worker {number} is busy")
+        if not self.busy():
+            self._looked = time.monotonic()
         worker.request = request
         worker.deadline = time.monotonic() + self.limits.of(request)
         try:
@@ -181,7 +186,11 @@ class WorkerPool:
         if not active:
             return []
         nearest = min(worker.deadline for worker in active.values()) - time.monotonic()
-        ready = wait(list(active), timeout=max(0.0, min(timeout, nearest)))
+        patience = max(0.0, min(timeout, nearest))
+        ready = wait(list(active), timeout=patience)
+        now = time.monotonic()
+        self._forgive(now - self._looked - patience)
+        self._looked = now
         replies: list[tuple[int, Request, Reply]] = []
         for connection in ready:
             worker = active.pop(connection)
@@ -201,6 +210,12 @@ class WorkerPool:
                 request = worker.request
                 replies.append((worker.number, request, self._bury(worker, timed_out=True)))
         return replies
+
+    def _forgive(self, late: float) -> None:
+        """Put deadlines off by the time for which everything stood still (Ctrl-Z, a debugger)."""
+        if late > _PAUSE_S:
+            for worker in self._workers:
+                worker.deadline += late
 
     def _bury(self, worker: _Worker, timed_out: bool) -> Lost:
         """Kill what is left of a worker, start its successor and say what was lost."""

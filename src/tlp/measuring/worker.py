@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tlp.disk import says_full
 from tlp.host import CorePlan, pin_process, set_tvm_threads
 from tlp.measuring.messages import (
     Build,
@@ -237,6 +238,7 @@ def _reference(state: _State, request: ReferenceRequest, start: float) -> Refere
 
     subject = state.subjects[request.task]
     path = reference_path(state.references, request.task)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp.npz")
     try:
         entry = build_unscheduled(subject.design.mod, subject.design.target)
         pin_process(state.plan.run)
@@ -255,7 +257,6 @@ def _reference(state: _State, request: ReferenceRequest, start: float) -> Refere
             ]
             if all(np.isfinite(o).all() for o in outputs if o.dtype.kind == "f"):
                 break
-        temporary = path.with_suffix(f".{os.getpid()}.tmp.npz")
         np.savez(
             temporary,
             positive=np.bool_(positive),
@@ -265,8 +266,9 @@ def _reference(state: _State, request: ReferenceRequest, start: float) -> Refere
         temporary.replace(path)
         return Reference(latency)
     except Exception as error:
-        return Reference(math.inf, _describe(error)[1])
+        return Reference(math.inf, _describe(error)[1], says_full(error))
     finally:
+        temporary.unlink(missing_ok=True)
         pin_process(state.plan.work)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fnmatch
 import functools
 import hashlib
 import math
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tlp.disk import full_disk_reported
 from tlp.errors import TlpError, WrongOutputError
 from tlp.host import CorePlan, available_cores, describe_host, fingerprint, pin_process, plan_cores
 from tlp.measuring.compare import (
@@ -26,7 +30,7 @@ from tlp.metaschedule.arguments import describe_arguments
 from tlp.metaschedule.compile import CompiledNetwork, compile_network
 from tlp.metaschedule.database import Entry, write_database
 from tlp.metaschedule.imports import load_tvm
-from tlp.metaschedule.sketches import decision_space, make_design
+from tlp.metaschedule.sketches import decision_space, make_design, unscheduled
 from tlp.metaschedule.targets import check_host, parse_target
 from tlp.models.scorer import Scorer
 from tlp.models.trees import OnlineTrees
@@ -36,6 +40,14 @@ from tlp.networks.tasks import Task, extract_tasks
 from tlp.processes import Interrupt, deferred_interrupt, native_output_to, run_isolated
 from tlp.records.store import Candidate, Store, StoredTask
 from tlp.tuning.loop import Budget, Loop, Observer
+from tlp.tuning.reuse import (
+    Platform,
+    check_sources,
+    choose_first_picks,
+    describe,
+    read_sources,
+    take_over,
+)
 from tlp.tuning.scheduler import Progress
 from tlp.tuning.search import SearchSettings
 from tlp.tuning.state import TaskState
@@ -56,13 +68,18 @@ class TuneSettings:
     work_dir
         Folder of the run; an old one resumes.
     trials
-        Trials of the folder in all, earlier runs included; None for no limit.
+        Trials of the folder in all, earlier runs included; None for no limit. None more than there
+        are, such as 0, compiles from what is known.
     minutes
         Wall time for tuning in this call; None for no limit.
     weight_layouts
         Lay constant weights out for the tuned loops.
     seed
         Of the search.
+    reuse
+        Folders whose records are used: work folders and MetaSchedule databases.
+    tasks
+        Patterns of the tasks that get rounds; all by default.
     """
 
     network: NetworkSpec
@@ -72,12 +89,17 @@ class TuneSettings:
     minutes: float | None = None
     weight_layouts: bool = True
     seed: int = 0
+    reuse: tuple[Path, ...] = ()
+    tasks: tuple[str, ...] = ()
     search: SearchSettings = field(default_factory=SearchSettings)
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        if self.trials is not None and self.trials < 1:
-            raise TlpError(f"--trials is {self.trials}; give at least 1, or leave it out")
+        if self.trials is not None and self.trials < 0:
+            raise TlpError(
+                f"--trials is {self.trials}; give a number, 0 to compile from what is known, or "
+                "leave it out"
+            )
         if self.minutes is not None and not self.minutes > 0:
             raise TlpError(f"--minutes is {self.minutes}; give more than 0, or leave it out")
 
@@ -159,11 +181,12 @@ def _tune_in_folder(
 ) -> Result:
     settings.network.check_file()
     folder = WorkDir(settings.work_dir)
+    check_sources(settings.reuse, folder.root)
     observer.stage("loading TVM")
     target = parse_target(settings.target)
     check_host(target)
     plan = plan_cores(int(target["num-cores"]))
-    with folder.locked():
+    with full_disk_reported(folder.root), folder.locked():
         _claim(folder, settings, target)
         _prepare(folder, settings, target, observer)
         everything = available_cores()
@@ -186,6 +209,8 @@ def _claim(folder: WorkDir, settings: TuneSettings, target: dict[str, Any]) -> N
         "trials": settings.trials,
         "minutes": settings.minutes,
         "seed": settings.seed,
+        "reuse": [str(path) for path in settings.reuse],
+        "tasks": settings.tasks,
         "search": asdict(settings.search),
         "limits": asdict(settings.limits),
         "versions": versions(),
@@ -231,16 +256,53 @@ def make_states(
     for number, task in enumerate(tasks):
         if observer is not None:
             observer.stage(f"design space {number + 1} of {len(tasks)}")
-        design = make_design(task.mod, target)
+        note = ""
+        try:
+            design = make_design(task.mod, target)
+            space = decision_space(design)
+        except Exception as error:  # what TVM raises when a rule cannot cope with a workload
+            design = unscheduled(task.mod, target)
+            space = decision_space(design)
+            note = f"no sketches can be made: {str(error).strip().splitlines()[-1]}"
         states.append(
             TaskState(
                 task=task,
                 design=design,
-                space=decision_space(design),
-                progress=Progress(weight=task.weight, start=math.inf),
+                space=space,
+                progress=Progress(weight=task.weight, start=math.inf, done=bool(note)),
+                note=note,
             )
         )
     return states
+
+
+def choose_tasks(states: Sequence[TaskState], patterns: Sequence[str]) -> None:
+    """Leave out the tasks that match none of the patterns, if there are any.
+
+    A pattern is a shell pattern or a part of a task's name or of what it computes.
+
+    Raises
+    ------
+    TlpError
+        If a pattern matches no task.
+    """
+    if not patterns:
+        return
+    wanted: set[str] = set()
+    for pattern in patterns:
+        found = {state.task.key for state in states if _matches(state.task, pattern)}
+        if not found:
+            names = ", ".join(state.task.name for state in states)
+            raise TlpError(f"--tasks {pattern!r} matches none of the tasks: {names}")
+        wanted |= found
+    for state in states:
+        state.left_out = state.task.key not in wanted
+
+
+def _matches(task: Task, pattern: str) -> bool:
+    texts = [task.name.lower(), task.anchor.lower()]
+    pattern = pattern.lower()
+    return any(pattern in text or fnmatch.fnmatchcase(text, pattern) for text in texts)
 
 
 def subjects_of(states: Sequence[TaskState]) -> dict[str, Subject]:
@@ -266,28 +328,90 @@ def _tune(
     store = Store(folder.store)
     with native_output_to(folder.logs / "tvm.log"):
         states = make_states(extract_tasks(load_prepared(folder.prepared), target), target)
-        for state in states:
-            task = state.task
-            store.add_task(
-                StoredTask(
-                    task.key,
-                    task.name,
-                    task.weight,
-                    task.flops,
-                    tvm.ir.save_json(task.mod),
-                    tuple(sketch.skeleton for sketch in state.design.sketches),
-                )
+    choose_tasks(states, settings.tasks)
+    for state in states:
+        task = state.task
+        if state.note:  # its stand-in for a sketch must not be taken for one later
+            continue
+        store.add_task(
+            StoredTask(
+                task.key,
+                task.name,
+                task.weight,
+                task.flops,
+                tvm.ir.save_json(task.mod),
+                tuple(sketch.skeleton for sketch in state.design.sketches),
             )
-            _restore(state, store, folder)
-        subjects = subjects_of(states)
-    scorer = (make_scorer or OnlineTrees)(settings.seed)
+        )
+    reused = _reuse(folder, settings, target, states, store, observer)
     budget = Budget(
         trials=settings.trials,
         seconds=None if settings.minutes is None else 60 * settings.minutes,
     )
     resumed = sum(state.trials for state in states)
+    stopped: str | None = "the budget is spent"
+    try:
+        if budget.left(resumed) > 0:
+            stopped = _rounds(folder, settings, plan, states, store, budget, observer, make_scorer)
+    finally:
+        with contextlib.suppress(OSError, TlpError):
+            write_trials(store, states, folder.trials)
+    _write_database(folder, states, observer)
+    if stopped is None:
+        raise KeyboardInterrupt
+    _compile(folder, settings, target, observer)
+    summary = _finish(folder, settings, target, plan, states, store, observer)
+    summary["stopped"] = stopped
+    summary["resumed_from_trials"] = resumed
+    summary["reuse"] = reused
+    write_json(folder.summary, summary)
+    store.close()
+    return Result(folder.root, summary)
+
+
+def _reuse(
+    folder: WorkDir,
+    settings: TuneSettings,
+    target: dict[str, Any],
+    states: Sequence[TaskState],
+    store: Store,
+    observer: RunObserver,
+) -> list[dict[str, Any]]:
+    """Take over what other folders know, and restore the tasks; counts for each folder."""
+    able = [state for state in states if not state.note]
+    sources = read_sources(
+        settings.reuse,
+        able,
+        Platform(target, versions()["apache-tvm"]),
+        folder.logs / "reuse.log",
+        observer.stage,
+        observer.tick,
+    )
+    counts = take_over(sources, store)
+    for state in states:
+        _restore(state, store, folder)
+    choose_first_picks(sources, able, counts)
+    for count in counts:
+        observer.stage(describe(count))
+    return counts
+
+
+def _rounds(
+    folder: WorkDir,
+    settings: TuneSettings,
+    plan: CorePlan,
+    states: Sequence[TaskState],
+    store: Store,
+    budget: Budget,
+    observer: RunObserver,
+    make_scorer: Callable[[int], Scorer] | None,
+) -> str | None:
+    """Tune until the budget is spent; returns why it stopped, None if it was interrupted."""
+    resumed = sum(state.trials for state in states)
+    scorer = (make_scorer or OnlineTrees)(settings.seed)
+    with native_output_to(folder.logs / "tvm.log"):
+        subjects = subjects_of(states)
     observer.stage("starting workers")
-    interrupted = False
     with WorkerPool(
         subjects, plan, folder.references, limits=settings.limits, log_dir=folder.logs
     ) as pool:
@@ -303,31 +427,22 @@ def _tune(
         )
         observer.loop_started(loop, budget)
         try:
-            stopped = loop.run(budget)
+            return loop.run(budget)
         except KeyboardInterrupt:
-            interrupted = True
-            stopped = "interrupted"
+            return None
         finally:
-            store.set_meta("elapsed_s", loop.elapsed)
             observer.loop_ended()
-    write_trials(store, states, folder.trials)
-    _write_database(folder, states, observer)
-    if interrupted:
-        raise KeyboardInterrupt
-    _compile(folder, settings, target, observer)
-    summary = _finish(folder, settings, target, plan, states, store, observer)
-    summary["stopped"] = stopped
-    summary["resumed_from_trials"] = resumed
-    write_json(folder.summary, summary)
-    store.close()
-    return Result(folder.root, summary)
+            store.set_meta("elapsed_s", loop.elapsed)
 
 
 def _restore(state: TaskState, store: Store, folder: WorkDir) -> None:
     path = reference_path(folder.references, state.task.key)
     if path.exists():
-        with np.load(path) as stored:
-            state.progress.start = float(stored["latency"])
+        try:
+            with np.load(path) as stored:
+                state.progress.start = float(stored["latency"])
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            path.unlink()  # damaged: it is made anew
     state.restore(store)
 
 

@@ -31,7 +31,13 @@ class TaskState:
     tried
         Hashes of rows never to be proposed again: measured, refused, aliases.
     trials
-        Candidates that became a program.
+        Candidates of this folder that became a program.
+    reused
+        The same of other folders.
+    first_picks
+        Rows that were fast elsewhere, to be measured first.
+    left_out
+        The task gets no rounds in this call.
     barren
         Rounds in a row that found no new program.
     """
@@ -45,6 +51,9 @@ class TaskState:
     programs: set[str] = field(default_factory=set)
     tried: set[int] = field(default_factory=set)
     trials: int = 0
+    reused: int = 0
+    first_picks: list[Rows] = field(default_factory=list)
+    left_out: bool = False
     failures: int = 0
     rounds: int = 0
     barren: int = 0
@@ -83,7 +92,9 @@ class TaskState:
         self.rows.append(row)
         timed = candidate.status.timed and candidate.latencies
         self.latencies.append(candidate.latency if timed else math.inf)
-        if candidate.status.replayed:
+        if candidate.status.replayed and candidate.origin:
+            self.reused += 1
+        elif candidate.status.replayed:
             self.trials += 1
             self.failures += not candidate.status.timed
         if candidate.program:
@@ -101,19 +112,21 @@ class TaskState:
         """Take in what the store knows of this task and this machine.
 
         Latencies of another machine stay in the store, but say nothing here: those programs may
-        be measured again. Refusals hold everywhere.
+        be measured again. Refusals hold everywhere. Rounds of reused rows are part of the history:
+        the scheduler must see what they gained.
         """
-        last = 0
+        last, rounds = None, 0
         for candidate in store.candidates(self.task.key):
             if candidate.host != fingerprint() and candidate.status is not Status.REFUSED:
                 continue
-            if candidate.round != last and last:
+            if last not in (None, (candidate.origin, candidate.round)):
                 self.end_round()
-            last = candidate.round
+            last = (candidate.origin, candidate.round)
+            rounds = rounds if candidate.origin else max(rounds, candidate.round)
             self.take_in(candidate)
-        if last:
+        if last is not None:
             self.end_round()
-            self.rounds = last
+        self.rounds = rounds
         for sketch, asked, granted in store.aliases(self.task.key):
             asked_row = self.space.row(sketch, asked)
             granted_row = self.space.row(sketch, granted)
