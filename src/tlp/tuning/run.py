@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import fnmatch
-import functools
 import hashlib
-import math
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,29 +12,20 @@ from typing import Any, Protocol
 import numpy as np
 
 from tlp.disk import full_disk_reported
-from tlp.errors import TlpError, WrongOutputError
+from tlp.errors import TlpError
 from tlp.host import CorePlan, available_cores, describe_host, fingerprint, pin_process, plan_cores
-from tlp.measuring.compare import (
-    alternate,
-    compiled_contender,
-    eager_contender,
-    output_error,
-)
 from tlp.measuring.pool import Limits, WorkerPool
-from tlp.measuring.worker import Subject, reference_path
-from tlp.metaschedule.arguments import describe_arguments
-from tlp.metaschedule.compile import CompiledNetwork, compile_network
-from tlp.metaschedule.database import Entry, write_database
+from tlp.metaschedule.compile import CompiledNetwork
 from tlp.metaschedule.imports import load_tvm
-from tlp.metaschedule.sketches import decision_space, make_design, unscheduled
 from tlp.metaschedule.targets import check_host, parse_target
 from tlp.models.scorer import Scorer
 from tlp.models.trees import OnlineTrees
-from tlp.networks.prepare import MODULE_FILE, load_prepared, load_reference, prepare
+from tlp.networks.prepare import MODULE_FILE, load_prepared, prepare
 from tlp.networks.spec import NetworkSpec
-from tlp.networks.tasks import Task, extract_tasks
+from tlp.networks.tasks import extract_tasks
 from tlp.processes import Interrupt, deferred_interrupt, native_output_to, run_isolated
 from tlp.records.store import Candidate, Store, StoredTask
+from tlp.tuning.finish import compile_both, verify_and_compare, write_best
 from tlp.tuning.loop import Budget, Loop, Observer
 from tlp.tuning.reuse import (
     Platform,
@@ -48,10 +35,9 @@ from tlp.tuning.reuse import (
     read_sources,
     take_over,
 )
-from tlp.tuning.scheduler import Progress
 from tlp.tuning.search import SearchSettings
-from tlp.tuning.state import TaskState
-from tlp.tuning.summary import TOLERANCE, summarise, versions, write_trials
+from tlp.tuning.state import TaskState, choose_tasks, known_start, make_states, subjects_of
+from tlp.tuning.summary import versions, write_trials
 from tlp.tuning.workdir import WorkDir, write_json
 
 
@@ -246,75 +232,6 @@ def _prepare(
     )
 
 
-def make_states(
-    tasks: Sequence[Task],
-    target: dict[str, Any],
-    observer: RunObserver | None = None,
-) -> list[TaskState]:
-    """Sketches and decision spaces of tasks; call it inside ``native_output_to``."""
-    states = []
-    for number, task in enumerate(tasks):
-        if observer is not None:
-            observer.stage(f"design space {number + 1} of {len(tasks)}")
-        note = ""
-        try:
-            design = make_design(task.mod, target)
-            space = decision_space(design)
-        except Exception as error:  # what TVM raises when a rule cannot cope with a workload
-            design = unscheduled(task.mod, target)
-            space = decision_space(design)
-            note = f"no sketches can be made: {str(error).strip().splitlines()[-1]}"
-        states.append(
-            TaskState(
-                task=task,
-                design=design,
-                space=space,
-                progress=Progress(weight=task.weight, start=math.inf, done=bool(note)),
-                note=note,
-            )
-        )
-    return states
-
-
-def choose_tasks(states: Sequence[TaskState], patterns: Sequence[str]) -> None:
-    """Leave out the tasks that match none of the patterns, if there are any.
-
-    A pattern is a shell pattern or a part of a task's name or of what it computes.
-
-    Raises
-    ------
-    TlpError
-        If a pattern matches no task.
-    """
-    if not patterns:
-        return
-    wanted: set[str] = set()
-    for pattern in patterns:
-        found = {state.task.key for state in states if _matches(state.task, pattern)}
-        if not found:
-            names = ", ".join(state.task.name for state in states)
-            raise TlpError(f"--tasks {pattern!r} matches none of the tasks: {names}")
-        wanted |= found
-    for state in states:
-        state.left_out = state.task.key not in wanted
-
-
-def _matches(task: Task, pattern: str) -> bool:
-    texts = [task.name.lower(), task.anchor.lower()]
-    pattern = pattern.lower()
-    return any(pattern in text or fnmatch.fnmatchcase(text, pattern) for text in texts)
-
-
-def subjects_of(states: Sequence[TaskState]) -> dict[str, Subject]:
-    """What the workers must know of the tasks."""
-    return {
-        state.task.key: Subject(
-            state.design, describe_arguments(state.task.mod), state.task.reduction_length
-        )
-        for state in states
-    }
-
-
 def _tune(
     folder: WorkDir,
     settings: TuneSettings,
@@ -356,11 +273,11 @@ def _tune(
     finally:
         with contextlib.suppress(OSError, TlpError):
             write_trials(store, states, folder.trials)
-    _write_database(folder, states, observer)
+    write_best(folder, states, observer)
     if stopped is None:
         raise KeyboardInterrupt
-    _compile(folder, settings, target, observer)
-    summary = _finish(folder, settings, target, plan, states, store, observer)
+    compile_both(folder, settings, target, observer)
+    summary = verify_and_compare(folder, settings, target, plan, states, store, observer)
     summary["stopped"] = stopped
     summary["resumed_from_trials"] = resumed
     summary["reuse"] = reused
@@ -389,7 +306,8 @@ def _reuse(
     )
     counts = take_over(sources, store)
     for state in states:
-        _restore(state, store, folder)
+        state.restore(store)
+        state.progress.start = known_start(folder.references, state.task.key)
     choose_first_picks(sources, able, counts)
     for count in counts:
         observer.stage(describe(count))
@@ -433,128 +351,3 @@ def _rounds(
         finally:
             observer.loop_ended()
             store.set_meta("elapsed_s", loop.elapsed)
-
-
-def _restore(state: TaskState, store: Store, folder: WorkDir) -> None:
-    path = reference_path(folder.references, state.task.key)
-    if path.exists():
-        try:
-            with np.load(path) as stored:
-                state.progress.start = float(stored["latency"])
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            path.unlink()  # damaged: it is made anew
-    state.restore(store)
-
-
-def _write_database(folder: WorkDir, states: Sequence[TaskState], observer: RunObserver) -> None:
-    entries = [
-        Entry(state.design, state.best.sketch, state.best.decisions, state.best.latency)
-        for state in states
-        if state.best is not None
-    ]
-    observer.stage("writing the database")
-    run_isolated(
-        write_database,
-        entries,
-        folder.database,
-        start="fork",
-        log=folder.logs / "database.log",
-        on_progress=observer.stage,
-        on_wait=observer.tick,
-    )
-
-
-def _compile_in_folder(
-    prepared: Path,
-    target: dict[str, Any],
-    library: Path,
-    database: Path | None,
-    weight_layouts: bool,
-    progress: Callable[[str], None],
-) -> None:
-    mod = load_prepared(prepared)
-    compile_network(mod, target, library, database, weight_layouts, progress)
-
-
-def _compile(
-    folder: WorkDir, settings: TuneSettings, target: dict[str, Any], observer: RunObserver
-) -> None:
-    jobs: list[tuple[str, Path, Path | None]] = [("tuned", folder.library, folder.database)]
-    if not folder.untuned.exists():
-        jobs.append(("untuned", folder.untuned, None))
-    for name, library, database in jobs:
-        run_isolated(
-            _compile_in_folder,
-            folder.prepared,
-            target,
-            library,
-            database,
-            settings.weight_layouts,
-            start="fork",
-            log=folder.logs / f"compile_{name}.log",
-            on_progress=functools.partial(_stage_of, observer, name),
-            on_wait=observer.tick,
-        )
-
-
-def _stage_of(observer: RunObserver, name: str, text: str) -> None:
-    observer.stage(f"{name} network: {text}")
-
-
-def _check(
-    library: Path, prepared: Path, cores: tuple[int, ...], progress: Callable[[str], None]
-) -> float:
-    pin_process(cores)
-    return output_error(CompiledNetwork(library), load_reference(prepared))
-
-
-def _finish(
-    folder: WorkDir,
-    settings: TuneSettings,
-    target: dict[str, Any],
-    plan: CorePlan,
-    states: Sequence[TaskState],
-    store: Store,
-    observer: RunObserver,
-) -> dict[str, Any]:
-    """Check the output against PyTorch's, compare latencies, and sum the run up."""
-    observer.stage("checking the output against PyTorch")
-    error = run_isolated(
-        _check,
-        folder.library,
-        folder.prepared,
-        plan.run,
-        start="fork",
-        log=folder.logs / "check.log",
-        on_wait=observer.tick,
-    )
-    if not error <= TOLERANCE:
-        raise WrongOutputError(
-            f"the tuned network's output differs from PyTorch's: {error:.3g} of the output's "
-            f"variation, allowed {TOLERANCE:g}. The measurements are kept in {folder.root}; "
-            "please report this with the folder's used_config.json and database/"
-        )
-    observer.stage("comparing latencies")
-    spec = settings.network.localised(folder.prepared)
-    seconds = alternate(
-        [
-            compiled_contender(
-                "tuned", folder.library, folder.prepared, plan.run, folder.logs / "tuned.log"
-            ),
-            eager_contender(spec, folder.prepared, plan.run),
-            compiled_contender(
-                "untuned", folder.untuned, folder.prepared, plan.run, folder.logs / "untuned.log"
-            ),
-        ],
-        tick=observer.stage,
-    )
-    return summarise(
-        settings.network,
-        settings.work_dir,
-        settings.weight_layouts,
-        target,
-        states,
-        store,
-        seconds,
-        error,
-    )

@@ -1,15 +1,23 @@
-"""What a run knows of one task, rebuilt from the store on resume."""
+"""What a run knows of its tasks, rebuilt from the store on resume."""
 
 from __future__ import annotations
 
+import fnmatch
 import math
+import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tlp.errors import TlpError
 from tlp.host import fingerprint
-from tlp.metaschedule.sketches import Design
+from tlp.measuring.worker import Subject, reference_path
+from tlp.metaschedule.arguments import describe_arguments
+from tlp.metaschedule.sketches import Design, decision_space, make_design, unscheduled
 from tlp.networks.tasks import Task
 from tlp.records.status import Status
 from tlp.records.store import Candidate, Store
@@ -133,3 +141,82 @@ class TaskState:
             self.space.record_replay(asked_row, granted_row)
             self.mark(asked_row)
             self.mark(granted_row)
+
+
+def make_states(
+    tasks: Sequence[Task],
+    target: dict[str, Any],
+) -> list[TaskState]:
+    """Sketches and decision spaces of tasks; call it inside ``native_output_to``."""
+    states = []
+    for task in tasks:
+        note = ""
+        try:
+            design = make_design(task.mod, target)
+            space = decision_space(design)
+        except Exception as error:  # what TVM raises when a rule cannot cope with a workload
+            design = unscheduled(task.mod, target)
+            space = decision_space(design)
+            note = f"no sketches can be made: {str(error).strip().splitlines()[-1]}"
+        states.append(
+            TaskState(
+                task=task,
+                design=design,
+                space=space,
+                progress=Progress(weight=task.weight, start=math.inf, done=bool(note)),
+                note=note,
+            )
+        )
+    return states
+
+
+def choose_tasks(states: Sequence[TaskState], patterns: Sequence[str]) -> None:
+    """Leave out the tasks that match none of the patterns, if there are any.
+
+    A pattern is a shell pattern or a part of a task's name or of what it computes.
+
+    Raises
+    ------
+    TlpError
+        If a pattern matches no task.
+    """
+    if not patterns:
+        return
+    wanted: set[str] = set()
+    for pattern in patterns:
+        found = {state.task.key for state in states if _matches(state.task, pattern)}
+        if not found:
+            names = ", ".join(state.task.name for state in states)
+            raise TlpError(f"--tasks {pattern!r} matches none of the tasks: {names}")
+        wanted |= found
+    for state in states:
+        state.left_out = state.task.key not in wanted
+
+
+def _matches(task: Task, pattern: str) -> bool:
+    texts = [task.name.lower(), task.anchor.lower()]
+    pattern = pattern.lower()
+    return any(pattern in text or fnmatch.fnmatchcase(text, pattern) for text in texts)
+
+
+def subjects_of(states: Sequence[TaskState]) -> dict[str, Subject]:
+    """What the workers must know of the tasks."""
+    return {
+        state.task.key: Subject(
+            state.design, describe_arguments(state.task.mod), state.task.reduction_length
+        )
+        for state in states
+    }
+
+
+def known_start(references: Path, task: str) -> float:
+    """Latency of a task's unscheduled workload, seconds; infinite if it was not measured yet."""
+    path = reference_path(references, task)
+    if not path.exists():
+        return math.inf
+    try:
+        with np.load(path) as stored:
+            return float(stored["latency"])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        path.unlink()  # damaged: it is made anew
+        return math.inf
