@@ -49,7 +49,7 @@ def block_names(mod: tvm.ir.IRModule) -> list[str]:
 def plain_key(mod: tvm.ir.IRModule) -> str:
     """Key of what a workload computes, whatever is said about layouts and aliasing."""
     function = mod["main"]
-    for name in list(function.attrs or ()):
+    for name in list(function.attrs.keys()) if function.attrs else ():
         if name != "global_symbol":
             function = function.without_attr(name)
     plain = type(mod)({"main": function})

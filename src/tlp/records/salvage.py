@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import sqlite3
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,7 +46,7 @@ def read_all(path: Path) -> Contents:
         If nothing can be read at all.
     """
     try:
-        with contextlib.closing(_open(path)) as db:
+        with _opened(path) as db:
             tasks, lost_tasks = _rows(db, "tasks", "rowid", task_of)
             candidates, lost = _rows(db, "candidates", "id", candidate_of)
     except sqlite3.DatabaseError as error:
@@ -54,19 +57,50 @@ def read_all(path: Path) -> Contents:
     return Contents(tuple(tasks), tuple(candidates), lost + lost_tasks)
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    """Open for reading; on a medium that cannot be written to there are no locks to respect."""
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that only reads; of a file that was cut off, a copy with empty pages added."""
+    with contextlib.ExitStack() as stack:
+        try:
+            db = _connect(path)
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            db = _connect(_padded(path, folder))
+        stack.enter_context(contextlib.closing(db))
+        yield db
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # On a medium that cannot be written to there are no locks to respect.
     for option in ("mode=ro", "mode=ro&immutable=1"):
         db = sqlite3.connect(f"{path.resolve().as_uri()}?{option}", uri=True, timeout=30)
         try:
-            db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+            db.execute("SELECT COUNT(*) FROM candidates WHERE id < 0").fetchone()
+            return db
         except sqlite3.OperationalError:
             db.close()
             if "immutable" in option:
                 raise
-            continue
-        return db
+        except sqlite3.DatabaseError:
+            db.close()
+            raise
     raise AssertionError("unreachable")
+
+
+def _padded(path: Path, folder: Path) -> Path:
+    """Copy a file and make it as long as its header says (SQLite's file format, 1.3)."""
+    copy = Path(shutil.copy(path, folder))
+    wal = path.with_name(f"{path.name}-wal")
+    if wal.exists():
+        shutil.copy(wal, folder)
+    with copy.open("rb") as stream:
+        header = stream.read(100)
+    size = int.from_bytes(header[16:18], "big") * int.from_bytes(header[28:32], "big")
+    if header[:15] == b"SQLite format 3" and copy.stat().st_size < size < 2**32:
+        os.truncate(copy, size)
+    return copy
 
 
 def _rows(

@@ -266,7 +266,7 @@ def _tune(
         seconds=None if settings.minutes is None else 60 * settings.minutes,
     )
     resumed = sum(state.trials for state in states)
-    stopped: str | None = "the budget is spent"
+    stopped: str | None = "the budget holds no more trials"
     try:
         if budget.left(resumed) > 0:
             stopped = _rounds(folder, settings, plan, states, store, budget, observer, make_scorer)
