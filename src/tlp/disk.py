@@ -19,7 +19,7 @@ _NOTHING = 64 * 1024
 
 def says_full(error: BaseException) -> bool:
     """Whether an error says that a disk or a quota is full."""
-    if isinstance(error, OSError) and error.errno in _NUMBERS:
+    if isinstance(error, DiskFullError) or getattr(error, "errno", None) in _NUMBERS:
         return True
     return any(text in str(error) for text in _TEXTS)
 
@@ -43,8 +43,6 @@ def full_disk_reported(folder: Path) -> Iterator[None]:
     """
     try:
         yield
-    except DiskFullError:
-        raise
     except Exception as error:
         temporary = Path(tempfile.gettempdir())
         bare = [place for place in (folder, temporary) if free_bytes(place) < _NOTHING]
