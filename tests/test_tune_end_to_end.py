@@ -296,7 +296,7 @@ def test_a_damaged_store_is_named_with_the_way_out(tuned, exported, tmp_path):
 
 def test_tasks_that_match_nothing_are_listed(tuned, exported):
     settings = TuneSettings(NetworkSpec(str(exported)), tuned[0], trials=60, tasks=("conv3d",))
-    with pytest.raises(TlpError, match="--tasks 'conv3d' matches none of the tasks: .*conv2d"):
+    with pytest.raises(TlpError, match=r"--tasks 'conv3d' matches none of the tasks: .*conv2d"):
         run_tune(settings, TerminalObserver(quiet=True))
 
 

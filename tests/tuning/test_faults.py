@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import math
 import os
@@ -12,8 +13,8 @@ import time
 
 import numpy as np
 import pytest
-from tests_helpers import Watcher, make_store, matmul_add, run_loop
 
+from tests_helpers import Watcher, make_store, matmul_add, run_loop
 from tlp.disk import free_bytes, full_disk_reported, says_full
 from tlp.errors import DiskFullError, MeasureError, TlpError
 from tlp.measuring import worker
@@ -67,7 +68,7 @@ def test_a_fault_costs_one_candidate(states, tmp_path, monkeypatch, phase, fault
             return original(*arguments)
         if fault is None:
             return [value * 2 for value in original(*arguments)]
-        fault()
+        return fault()
 
     monkeypatch.setattr(worker, phase, faulty)
     store, watcher = make_store(tmp_path / "state.sqlite", states), Watcher()
@@ -80,11 +81,13 @@ def test_a_fault_costs_one_candidate(states, tmp_path, monkeypatch, phase, fault
     assert len(found) == 6
     assert [c.status for c in found].count(status) == 1
     assert all(c.status in (status, Status.OK, Status.SLOW) for c in found)
-    assert stored(store) == [(c.task, c.decisions, c.status) for c in store.candidates()]
+    assert found == [
+        dataclasses.replace(c, id=f.id) for c, f in zip(watcher.candidates, found, strict=True)
+    ]
     assert all(math.isfinite(state.best_latency) for state in states)
     (bad,) = [c for c in found if c.status is status]
     assert bad.latency not in [state.best_latency for state in states]
-    assert ("SIGSEGV" if fault is crash else "killed after 4 s" if fault else "max|a-b|") in bad.error
+    assert {crash: "SIGSEGV", hang: "killed after 4 s", None: "max|a-b|"}[fault] in bad.error
 
 
 def test_when_every_build_fails_the_run_stops_and_says_so(states, tmp_path, monkeypatch):
@@ -201,12 +204,12 @@ def small_disk(tmp_path):
 
 def fill(folder):
     """Leave no block free."""
-    with (folder / "ballast").open("wb", buffering=0) as stream:
-        try:
-            while True:
-                stream.write(b"x" * 4096)
-        except OSError as error:
-            assert error.errno == errno.ENOSPC
+    with (
+        (folder / "ballast").open("wb", buffering=0) as stream,
+        pytest.raises(OSError, match=os.strerror(errno.ENOSPC)),
+    ):
+        while True:
+            stream.write(b"x" * 4096)
 
 
 def test_a_disk_that_fills_up_stops_the_run_and_loses_nothing(
@@ -254,8 +257,9 @@ def test_a_reference_that_does_not_fit_on_the_disk(states, tmp_path, small_disk)
     (disk / "ballast").unlink()
     (disk / "references").mkdir()
     fill(disk)
-    with pytest.raises(DiskFullError, match=f"the disk of {disk}.*work folder"), (
-        full_disk_reported(disk)
+    with (
+        pytest.raises(DiskFullError, match=f"the disk of {disk}.*work folder"),
+        full_disk_reported(disk),
     ):
         run_loop(states, store, disk, trials=5)
     assert list((disk / "references").iterdir()) == []
@@ -276,5 +280,5 @@ def test_other_errors_stay_what_they_are(tmp_path):
     assert free_bytes(tmp_path / "not" / "there") > 0
     with pytest.raises(KeyError), full_disk_reported(tmp_path):
         raise KeyError("x")
-    with pytest.raises(DiskFullError, match="TMPDIR|work folder"), full_disk_reported(tmp_path):
+    with pytest.raises(DiskFullError, match=r"TMPDIR|work folder"), full_disk_reported(tmp_path):
         raise MeasureError("the linker said: No space left on device")

@@ -8,10 +8,9 @@ import json
 import math
 import shutil
 
-import numpy as np
 import pytest
-from tests_helpers import Watcher, gather, make_store, matmul_add, run_loop
 
+from tests_helpers import Watcher, gather, make_store, matmul_add, run_loop
 from tlp.errors import WorkDirError
 from tlp.host import fingerprint
 from tlp.metaschedule.replay import replay
