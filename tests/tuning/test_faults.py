@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import math
@@ -204,12 +205,10 @@ def small_disk(tmp_path):
 
 def fill(folder):
     """Leave no block free."""
-    with (
-        (folder / "ballast").open("wb", buffering=0) as stream,
-        pytest.raises(OSError, match=os.strerror(errno.ENOSPC)),
-    ):
+    with (folder / "ballast").open("wb", buffering=0) as stream, contextlib.suppress(OSError):
         while True:
             stream.write(b"x" * 4096)
+    assert free_bytes(folder) < 4096
 
 
 def test_a_disk_that_fills_up_stops_the_run_and_loses_nothing(
