@@ -28,9 +28,8 @@ from tlp.processes import native_output_to
 from tlp.records.store import Candidate, Store, StoredTask
 from tlp.tuning.decisions import Decisions
 from tlp.tuning.loop import Budget, Loop
-from tlp.tuning.run import make_states, subjects_of
 from tlp.tuning.search import SearchSettings
-from tlp.tuning.state import TaskState
+from tlp.tuning.state import TaskState, make_states, subjects_of
 
 
 @dataclass(frozen=True)

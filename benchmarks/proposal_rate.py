@@ -28,9 +28,8 @@ from tlp.models.trees import OnlineTrees
 from tlp.processes import native_output_to
 from tlp.records.store import Store, StoredTask
 from tlp.tuning.loop import Budget, Loop
-from tlp.tuning.run import make_states, subjects_of
 from tlp.tuning.search import SearchSettings, propose
-from tlp.tuning.state import TaskState
+from tlp.tuning.state import TaskState, make_states, subjects_of
 
 WORKLOADS = ("C2D", "GMM", "DEP")
 ROUNDS = 6

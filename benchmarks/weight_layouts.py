@@ -29,8 +29,7 @@ from tlp.networks.prepare import load_prepared, prepare
 from tlp.networks.spec import NetworkSpec
 from tlp.networks.tasks import Task, extract_tasks
 from tlp.processes import native_output_to, run_isolated
-from tlp.tuning.run import make_states, subjects_of
-from tlp.tuning.state import TaskState
+from tlp.tuning.state import TaskState, make_states, subjects_of
 
 PAIRS = {"with": True, "without": False}
 

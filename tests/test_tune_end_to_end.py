@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 
 import tlp
-from tlp.errors import WorkDirError
+from tlp.errors import TlpError, WorkDirError
 from tlp.networks.spec import NetworkSpec
 from tlp.records.status import Status
 from tlp.records.store import Store
@@ -255,6 +256,48 @@ def test_the_same_folder_goes_on(tuned, exported):
     assert summary["trials"] == 50
     assert max(c.elapsed_s for c in before) <= min(c.elapsed_s for c in after[len(before) :])
     test_no_program_is_measured_twice((folder, summary))
+
+
+def test_another_folder_compiles_from_what_this_one_knows(tuned, exported, tmp_path):
+    """Records of the same platform and host count; nothing is measured but the network."""
+    folder, _ = tuned
+    there = {(c.task, c.program): c for c in rows(folder) if c.program}
+    new = tmp_path / "new"
+    summary = tune(exported, new, "--trials", 0, "--reuse", folder, "--tasks", "conv2d")
+    assert summary["trials"] == 0
+    assert summary["reused"] == len(there)
+    (count,) = summary["reuse"]
+    assert count["measured"] == len(rows(new))
+    assert count["unused"] == {}
+    assert {task["left_out"] for task in summary["tasks"]} == {True, False}
+    for task in summary["tasks"]:
+        best = [c.latency for c in there.values() if c.task == task["key"] and c.verified]
+        assert task["best_us"] == (pytest.approx(1e6 * min(best)) if best else None)
+        assert task["reused"] == sum(c.task == task["key"] for c in there.values())
+    assert summary["output_error"] <= 1e-3
+    assert not list((new / "logs").glob("worker*"))
+    with (new / "trials.csv").open() as stream:
+        assert {line["origin"] for line in csv.DictReader(stream)} == {str(folder)}
+
+
+def test_a_damaged_store_is_named_with_the_way_out(tuned, exported, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(tuned[0], folder)
+    path = WorkDir(folder).store
+    path.write_bytes(path.read_bytes()[:3000] + b"garbage" * 500)
+    for other in folder.glob("state.sqlite-*"):
+        other.unlink()
+    before = path.read_bytes()
+    settings = TuneSettings(NetworkSpec(str(exported)), folder, trials=60)
+    with pytest.raises(WorkDirError, match=f"(?s){path} is damaged.*--reuse {folder}"):
+        run_tune(settings, TerminalObserver(quiet=True))
+    assert path.read_bytes() == before
+
+
+def test_tasks_that_match_nothing_are_listed(tuned, exported):
+    settings = TuneSettings(NetworkSpec(str(exported)), tuned[0], trials=60, tasks=("conv3d",))
+    with pytest.raises(TlpError, match=r"--tasks 'conv3d' matches none of the tasks: .*conv2d"):
+        run_tune(settings, TerminalObserver(quiet=True))
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,12 @@ class DeviceError(TlpError):
     """A tracker cannot be reached, or none of its devices can be measured on."""
 
 
+class DiskFullError(TlpError):
+    """A disk or a quota is full; what was measured before is kept."""
+
+    exit_code = 3
+
+
 class WrongOutputError(TlpError):
     """The compiled network's output differs from the reference."""
 

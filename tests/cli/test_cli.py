@@ -20,7 +20,9 @@ def tlp(*arguments):
     [
         (("tune", "resnet51"), "resnet50"),
         (("tune", "nowhere.pt2"), "no such file"),
-        (("tune", "resnet50", "--trials", "0"), "--trials is 0"),
+        (("tune", "resnet50", "--trials", "-1"), "--trials is -1"),
+        (("tune", "resnet50", "--reuse", "/nowhere"), "--reuse /nowhere: no such folder"),
+        (("tune", "resnet50", "--reuse", "/"), "is neither a work folder"),
         (("tune", "resnet50", "--minutes", "-1"), "--minutes is -1"),
         (("tune", "resnet50", "--picks", "0"), "--picks"),
         (("tune", "resnet50", "--build-timeout", "0"), "--build-timeout"),

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import numpy as np
 import pytest
 
 from tlp.host import CorePlan, available_cores
+from tlp.measuring import pool as pool_module
 from tlp.measuring.batch import Batch, reference, replay_all
 from tlp.measuring.messages import BuildRequest, Lost, Program, ReplayRequest, RunRequest
 from tlp.measuring.place import LocalPlace
@@ -250,3 +254,144 @@ def test_no_process_is_left_behind(tmp_path, subject):
         pids = pool.pids
     for pid in pids:
         assert not Path(f"/proc/{pid}").exists()
+
+
+def outcome(pool):
+    replies = []
+    while not replies:
+        replies = pool.collect()
+    return replies[0][2]
+
+
+def test_a_stopped_worker_is_killed_past_its_limit_and_replaced(tmp_path, subject):
+    with make_pool(tmp_path, {"matmul": subject}, size=1, limits=Limits(replay=2.0)) as pool:
+        program = programs(subject.design, 1)[0]
+        (stopped,) = pool.pids
+        os.kill(stopped, signal.SIGSTOP)
+        pool.submit(0, ReplayRequest(program))
+        lost = outcome(pool)
+        assert isinstance(lost, Lost)
+        assert lost.timed_out
+        assert not Path(f"/proc/{stopped}").exists()
+        (replay,) = replay_all(pool, [program])
+        assert replay.status is Status.OK
+
+
+def test_a_worker_is_not_blamed_for_a_pause_of_everything(tmp_path, subject, monkeypatch):
+    """Parent and worker are stopped together (Ctrl-Z) for longer than the limit, and go on."""
+    with make_pool(tmp_path, {"matmul": subject}, size=1, limits=Limits(replay=3.0)) as pool:
+        replay_all(pool, programs(subject.design, 1))  # warm, so that little work is left
+        before = pool.pids
+        patient = pool_module.wait
+        pauses = []
+
+        def paused_once(connections, timeout):
+            if not pauses:
+                pauses.append(timeout)
+                time.sleep(5.0)
+                return []
+            os.kill(before[0], signal.SIGCONT)
+            return patient(connections, timeout)
+
+        monkeypatch.setattr(pool_module, "wait", paused_once)
+        os.kill(before[0], signal.SIGSTOP)
+        pool.submit(0, ReplayRequest(programs(subject.design, 1)[0]))
+        reply = outcome(pool)
+        assert not isinstance(reply, Lost)
+        assert pool.pids == before
+
+
+SHIM = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/time.h>
+#include <time.h>
+static long jump(void) {          /* a day ahead, then a day back, at every look */
+    static long looks = 0;
+    return (++looks % 2) ? 86400 : -86400;
+}
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int code = real(clock, now);
+    if (clock == CLOCK_REALTIME) now->tv_sec += jump();
+    return code;
+}
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    struct timespec exact;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    now->tv_sec = exact.tv_sec;
+    now->tv_usec = exact.tv_nsec / 1000;
+    return 0;
+}
+time_t time(time_t *where) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (where) *where = now.tv_sec;
+    return now.tv_sec;
+}
+"""
+
+JUMPING = """
+import sys, time
+from pathlib import Path
+from tlp.host import CorePlan, available_cores
+from tlp.measuring import worker
+from tlp.measuring.messages import Lost, Program, Replay, ReplayRequest
+from tlp.measuring.place import LocalPlace
+from tlp.measuring.pool import Limits, WorkerPool
+from tlp.records.status import Status
+from tlp.records.store import Candidate, Store
+from tlp.tuning.loop import Budget
+
+looks = [time.time() for _ in range(10)]
+assert max(looks) - min(looks) > 100_000, looks
+
+def replay(state, request, start):
+    time.sleep(60 if request.program.sketch else 0.2)
+    return Replay(Status.OK, request.program.decisions, "p", seconds=time.perf_counter() - start)
+
+worker._replay = replay
+folder = Path(sys.argv[1])
+cores = available_cores()
+plan = CorePlan(run=cores[-1:], work=cores[:1], exclusive=True)
+begin = time.monotonic()
+budget = Budget(seconds=6.0)
+with WorkerPool({}, LocalPlace(plan), folder, limits=Limits(replay=2.0), size=1) as pool:
+    lost = []
+    for sketch in (0, 1, 0):
+        pool.submit(0, ReplayRequest(Program("t", sketch, ())))
+        replies = []
+        while not replies:
+            replies = pool.collect()
+        reply = replies[0][2]
+        lost.append(isinstance(reply, Lost))
+        if not lost[-1]:
+            assert 0.2 <= reply.seconds < 2.0, reply.seconds
+    assert lost == [False, True, False], lost
+while budget.left(0) > 0:
+    time.sleep(0.05)
+assert 5.9 < time.monotonic() - begin < 60
+store = Store(folder / "state.sqlite")
+for number in range(20):
+    store.add(Candidate("t", 0, ((number,),), str(number), Status.OK, (1.0,)))
+assert [c.decisions[0][0] for c in store.candidates()] == list(range(20))
+print("fine")
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_a_clock_that_jumps_changes_nothing(tmp_path):
+    """All code of the child, native too, sees a wall clock that leaps by two days and back."""
+    source, shim = tmp_path / "jump.c", tmp_path / "jump.so"
+    source.write_text(SHIM)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", shim, source, "-ldl"], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", JUMPING, str(tmp_path)],
+        env={**os.environ, "LD_PRELOAD": str(shim)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.stdout.strip() == "fine", done.stderr

@@ -105,7 +105,7 @@ def test_a_foreign_version_is_refused(store, tmp_path):
 def test_a_damaged_file_is_refused_with_the_way_out(tmp_path, content):
     path = tmp_path / "state.sqlite"
     path.write_bytes(content)
-    with pytest.raises(WorkDirError, match="recover"):
+    with pytest.raises(WorkDirError, match=r"damaged .* --reuse"):
         Store(path)
     assert path.read_bytes() == content
 

@@ -84,7 +84,7 @@ def _build_and_run(progress: Any) -> float:
     from tlp.metaschedule.targets import parse_target
     from tlp.networks.tasks import make_task
     from tlp.records.status import Status
-    from tlp.tuning.run import make_states, subjects_of
+    from tlp.tuning.state import make_states, subjects_of
 
     tvm = load_tvm()
     from tvm.s_tir.meta_schedule.testing import te_workload
@@ -93,6 +93,8 @@ def _build_and_run(progress: Any) -> float:
     function = tvm.te.create_prim_func(te_workload.matmul(64, 64, 64))
     mod = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     (state,) = make_states([make_task(mod, "matmul")], target)
+    if state.note:
+        raise RuntimeError(state.note)
     rng = np.random.default_rng(0)
     key = state.task.key
     with (

@@ -42,7 +42,7 @@ def tasks(
     from tlp.processes import native_output_to, run_isolated
     from tlp.reports.progress import TerminalObserver
     from tlp.reports.tables import console, show_tasks
-    from tlp.tuning.run import make_states
+    from tlp.tuning.state import make_states
 
     spec = NetworkSpec(network, batch, parse_shape(input_shape))
     spec.check_file()

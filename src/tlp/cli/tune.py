@@ -21,7 +21,9 @@ from tlp.cli.options import (
 
 EXAMPLES = """Examples: tlp tune resnet50 --minutes 20  |  tlp tune exported.pt2 --trials 2000
 --target "llvm -mcpu=haswell -num-cores=2" --work-dir runs/mine (the same folder again resumes)  |
-tlp tune resnet50 --rpc 192.168.1.2:9190 --rpc-key pi4 --target raspberry-pi/4b-aarch64"""
+tlp tune resnet50 --rpc 192.168.1.2:9190 --rpc-key pi4 --target raspberry-pi/4b-aarch64  |
+tlp tune resnet18 --reuse runs/resnet50 --tasks "conv2d*" --minutes 5  |
+tlp tune resnet18 --reuse runs/old --trials 0 --work-dir runs/new (compiles from what is known)"""
 
 DEFAULT_MINUTES = 20.0
 
@@ -33,7 +35,26 @@ def tune(
         typer.Option(help="Tuning time of this call; 20 if --trials is not given either."),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(help="Trials of the work folder in all, earlier calls included.")
+        int | None,
+        typer.Option(
+            help="Trials of the work folder in all, earlier calls included; 0 compiles from what "
+            "is known."
+        ),
+    ] = None,
+    reuse: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            help="Use records of another work folder or MetaSchedule database (repeatable): "
+            "same platform and host count as measured, the best of others are measured first.",
+        ),
+    ] = None,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Tune only tasks whose name, or what they compute, matches (repeatable).",
+        ),
     ] = None,
     target: Annotated[str, typer.Option(help=TARGET_HELP)] = "native",
     work_dir: Annotated[
@@ -93,6 +114,8 @@ def tune(
         minutes=DEFAULT_MINUTES if minutes is None and trials is None else minutes,
         weight_layouts=weight_layouts,
         seed=seed,
+        reuse=tuple(reuse or ()),
+        tasks=tuple(tasks or ()),
         search=SearchSettings(picks=picks),
         limits=Limits(build=build_timeout, run=run_timeout),
         devices=parse_devices(rpc, rpc_key, rpc_cc, rpc_wait, platform_name),

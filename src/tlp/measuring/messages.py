@@ -147,6 +147,7 @@ class Reference:
 
     latency: float
     error: str = ""
+    disk_full: bool = False
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ from tlp.processes import log_tail
 _EARLY_DEATHS = 5
 # Seconds after which a wait is worth a word.
 _PATIENCE = 3.0
+# A wait that takes so much longer than it should means that this process was stopped.
+_PAUSE_S = 2.0
 
 
 @dataclass
@@ -76,11 +78,12 @@ class WorkerPool:
         self.place = place
         self.limits = limits or Limits()
         self._subjects = subjects
-        self._references = references
+        self.references = references
         self._rules = rules or TimingRules()
         self._log_dir = log_dir
         self._context = multiprocessing.get_context("fork")
         self._early_deaths = 0
+        self._looked = time.monotonic()
         references.mkdir(parents=True, exist_ok=True)
         if log_dir is not None:
             log_dir.mkdir(parents=True, exist_ok=True)
@@ -97,7 +100,7 @@ class WorkerPool:
                 theirs,
                 self._subjects,
                 self.place,
-                self._references,
+                self.references,
                 self._rules,
                 self.limits,
                 log,
@@ -154,6 +157,8 @@ class WorkerPool:
         worker = self._workers[number]
         if worker.request is not None:
             raise ValueError(f"worker {number} is busy")
+        if not self.busy():
+            self._looked = time.monotonic()
         worker.request = request
         worker.note = None
         worker.limit = self.limits.of(request)
@@ -172,7 +177,11 @@ class WorkerPool:
         if not active:
             return []
         nearest = min(worker.deadline for worker in active.values()) - time.monotonic()
-        ready = wait(list(active), timeout=max(0.0, min(timeout, nearest)))
+        patience = max(0.0, min(timeout, nearest))
+        ready = wait(list(active), timeout=patience)
+        now = time.monotonic()
+        self._forgive(now - self._looked - patience)
+        self._looked = now
         replies: list[tuple[int, Request, Reply]] = []
         for connection in ready:
             worker = active.pop(connection)
@@ -207,6 +216,12 @@ class WorkerPool:
         worker.note = note
         worker.limit = note.seconds
         worker.deadline = now + note.seconds
+
+    def _forgive(self, late: float) -> None:
+        """Put deadlines off by the time for which everything stood still (Ctrl-Z, a debugger)."""
+        if late > _PAUSE_S:
+            for worker in self._workers:
+                worker.deadline += late
 
     def _bury(self, worker: _Worker, timed_out: bool) -> Lost:
         """Kill what is left of a worker, start its successor and say what was lost."""

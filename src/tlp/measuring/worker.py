@@ -8,6 +8,7 @@ import os
 import signal
 import time
 import traceback
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tlp.disk import says_full
 from tlp.errors import MeasureError
 from tlp.host import pin_process, set_tvm_threads
 from tlp.measuring.messages import (
@@ -288,7 +290,9 @@ def _reference(state: _State, request: ReferenceRequest, start: float) -> Refere
     except (UnreachedError, MeasureError):
         raise
     except Exception as error:
-        return Reference(math.inf, _describe(error)[1])
+        return Reference(math.inf, _describe(error)[1], says_full(error))
+    finally:
+        _temporary(path).unlink(missing_ok=True)
 
 
 def _outputs(subject: Subject, there: Loaded) -> tuple[float, bool, list[Array]]:
@@ -329,10 +333,14 @@ def _latency_there(state: _State, subject: Subject, positive: bool) -> float:
         return math.inf
 
 
+def _temporary(path: Path) -> Path:
+    return path.with_suffix(f".{os.getpid()}.tmp.npz")
+
+
 def _save_reference(
     path: Path, positive: bool, latency: float, platform: str, outputs: dict[str, Array]
 ) -> None:
-    temporary = path.with_suffix(f".{os.getpid()}.tmp.npz")
+    temporary = _temporary(path)
     np.savez(
         temporary,
         positive=np.bool_(positive),
@@ -347,9 +355,13 @@ def stored_latency(path: Path, platform: str) -> float | None:
     """Unscheduled latency from a reference file, or None if it says nothing of a platform."""
     if not path.exists():
         return None
-    with np.load(path) as stored:
-        known = str(stored["platform"]) if "platform" in stored else ""
-        return float(stored["latency"]) if known == platform else None
+    try:
+        with np.load(path) as stored:
+            known = str(stored["platform"]) if "platform" in stored else ""
+            return float(stored["latency"]) if known == platform else None
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        path.unlink()  # damaged: it is made anew
+        return None
 
 
 def _compare(state: _State, program: Program, mod: Any, there: Loaded) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,10 +67,25 @@ class Design:
         ValueError
             If the trace belongs to none of the sketches.
         """
-        text = skeleton(trace)
-        for index, sketch in enumerate(self.sketches):
-            if sketch.skeleton == text:
-                return index, read_decisions(trace)
+        index, exact = self.find(skeleton(trace))
+        if not exact:
+            raise ValueError("the trace belongs to none of the task's sketches")
+        return index, read_decisions(trace)
+
+    def find(self, text: str) -> tuple[int, bool]:
+        """Sketch with a skeleton, or the first that differs in a target's constants only.
+
+        Returns its index and whether it is the very same.
+
+        Raises
+        ------
+        ValueError
+            If no sketch has this structure.
+        """
+        for exact, form in ((True, str), (False, _without_constants)):
+            for index, sketch in enumerate(self.sketches):
+                if form(sketch.skeleton) == form(text):
+                    return index, exact
         raise ValueError("the trace belongs to none of the task's sketches")
 
 
@@ -100,6 +115,28 @@ def skeleton(trace: Any) -> str:
     """
     instructions, _ = trace.simplified(True).as_json(True)
     return json.dumps(_plain(list(instructions)), separators=(",", ":"))
+
+
+def _without_constants(text: str) -> str:
+    """A skeleton without what depends on the target: parallelism, vector width, tile limits."""
+    instructions = json.loads(text)
+    for instruction in instructions:
+        kind, inputs, attributes, _ = instruction
+        if kind == "Annotate":
+            instruction[1] = [value for value in inputs if not isinstance(value, int)]
+        elif kind == "SamplePerfectTile":
+            instruction[2] = attributes[:1]
+    return json.dumps(instructions, separators=(",", ":"))
+
+
+def rename_blocks(instructions: Sequence[Any], names: Mapping[str, str]) -> list[Any]:
+    """Instructions of a trace in JSON form, for a workload whose blocks have other names."""
+    return [
+        [kind, inputs, [names.get(attributes[0], attributes[0]), *attributes[1:]], outputs]
+        if kind == "GetSBlock"
+        else [kind, inputs, attributes, outputs]
+        for kind, inputs, attributes, outputs in instructions
+    ]
 
 
 def _as_ints(decision: Any) -> tuple[int, ...]:
@@ -181,6 +218,13 @@ def make_design(mod: Any, target: dict[str, Any], seed: int = 1) -> Design:
         sketches=tuple(_distinct(sketches)),
         postprocs=tuple(context.space_generator.postprocs),
     )
+
+
+def unscheduled(mod: Any, target: dict[str, Any]) -> Design:
+    """The design of a workload that has no sketches: one without instructions stands in."""
+    import tvm
+
+    return Design(mod, tvm.target.Target(target), (Sketch((), (), "[]", (), SketchLimits()),), ())
 
 
 def _distinct(sketches: Sequence[Sketch]) -> list[Sketch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import io
 import itertools
@@ -32,13 +33,40 @@ def canonical_text(mod: tvm.ir.IRModule) -> str:
     return rename(text)
 
 
-def rename(script: str) -> str:
-    """Replace the names in a script by numbers, a new one for every definition."""
-    tokens = [
+def block_names(mod: tvm.ir.IRModule) -> list[str]:
+    """Names of a module's blocks in the order in which the canonical text numbers them.
+
+    Modules with equal keys have as many, so that the lists translate names of one into the other.
+    """
+    tokens = _tokens(mod.script())
+    return [
+        ast.literal_eval(tokens[start + position].string)
+        for start, end in _statements(tokens)
+        for position in _block_names(tokens[start:end])
+    ]
+
+
+def plain_key(mod: tvm.ir.IRModule) -> str:
+    """Key of what a workload computes, whatever is said about layouts and aliasing."""
+    function = mod["main"]
+    for name in list(function.attrs.keys()) if function.attrs else ():
+        if name != "global_symbol":
+            function = function.without_attr(name)
+    plain = type(mod)({"main": function})
+    return workload_key(plain)
+
+
+def _tokens(script: str) -> list[tokenize.TokenInfo]:
+    return [
         token
         for token in tokenize.generate_tokens(io.StringIO(script).readline)
         if token.type not in _LAYOUT
     ]
+
+
+def rename(script: str) -> str:
+    """Replace the names in a script by numbers, a new one for every definition."""
+    tokens = _tokens(script)
     numbers: dict[str, str] = {}
     names, blocks = itertools.count(), itertools.count()
     result: list[str] = []

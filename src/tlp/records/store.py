@@ -6,7 +6,9 @@ that it had measured.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sqlite3
 import time
 import zlib
@@ -17,11 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from tlp.errors import WorkDirError
+from tlp.disk import says_full
+from tlp.errors import DiskFullError, WorkDirError
 from tlp.records.status import Status
 from tlp.tuning.decisions import Decisions
 
-VERSION = 1
+VERSION = 2
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -52,7 +55,8 @@ CREATE TABLE candidates (
     run_s REAL NOT NULL,
     elapsed_s REAL NOT NULL,     -- tuning time of the whole folder when the row was known
     measured_at REAL NOT NULL,   -- wall clock, for people
-    host TEXT NOT NULL
+    host TEXT NOT NULL,
+    origin TEXT NOT NULL DEFAULT ''  -- folder that the row was reused from, empty if measured here
 );
 CREATE INDEX candidates_of_task ON candidates(task);
 CREATE TABLE aliases (
@@ -70,13 +74,16 @@ CREATE TABLE phases (
     seconds REAL NOT NULL
 );
 """
+# What brings a file of an earlier format to the next one.
+_UPGRADES = {1: "ALTER TABLE candidates ADD COLUMN origin TEXT NOT NULL DEFAULT '';"}
 
 
 @dataclass(frozen=True)
 class Candidate:
     """One row of the store.
 
-    ``latencies`` are seconds, all repeats; empty unless the program was timed.
+    ``latencies`` are seconds, all repeats; empty unless the program was timed. ``origin`` names
+    the folder that the row was reused from; it is empty for a trial of this folder.
     """
 
     task: str
@@ -96,6 +103,7 @@ class Candidate:
     run_s: float = 0.0
     elapsed_s: float = 0.0
     host: str = ""
+    origin: str = ""
     measured_at: float = field(default_factory=time.time)
     id: int | None = None
 
@@ -125,6 +133,78 @@ def _decisions(text: str) -> Decisions:
     return tuple(tuple(value) for value in json.loads(text))
 
 
+def candidate_of(row: Sequence[Any]) -> Candidate:
+    """The candidate of a table row of any format.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the row is damaged.
+    """
+    return Candidate(
+        id=row[0],
+        task=row[1],
+        sketch=row[2],
+        decisions=_decisions(row[3]),
+        program=row[4],
+        status=Status(row[5]),
+        latencies=tuple(float(value) for value in json.loads(row[6])),
+        verified=bool(row[7]),
+        error=row[8],
+        cause=row[9],
+        predicted=row[10],
+        picked_by=row[11],
+        round=row[12],
+        replay_s=row[13],
+        build_s=row[14],
+        run_s=row[15],
+        elapsed_s=row[16],
+        measured_at=row[17],
+        host=row[18],
+        origin=row[19] if len(row) > 19 else "",
+    )
+
+
+def task_of(row: Sequence[Any]) -> StoredTask:
+    """The task of a table row.
+
+    Raises
+    ------
+    ValueError, TypeError, zlib.error
+        If the row is damaged.
+    """
+    key, name, weight, flops, workload, sketches = row
+    return StoredTask(
+        key,
+        name,
+        weight,
+        flops,
+        zlib.decompress(workload).decode(),
+        tuple(json.loads(zlib.decompress(sketches))),
+    )
+
+
+@contextlib.contextmanager
+def _reported(path: Path) -> Iterator[None]:
+    """Turn what SQLite and damaged rows raise into errors that name the file and the way out."""
+    try:
+        yield
+    except (sqlite3.DatabaseError, ValueError, TypeError, zlib.error) as error:
+        folder = path.parent
+        if says_full(error):
+            raise DiskFullError(f"{path}: {error}") from error
+        if isinstance(error, sqlite3.OperationalError):
+            raise WorkDirError(
+                f"{path} cannot be used ({error}); see that its disk works and may be written to, "
+                "then repeat the command: it goes on from there"
+            ) from error
+        raise WorkDirError(
+            f"{path} is damaged ({error}); it was left as it is. Repeat the command with "
+            f"--work-dir NEW --reuse {folder} to take over what can still be read of it; "
+            f"--reuse {folder / 'database'} starts from the best programs of its last complete run"
+        ) from error
+
+
 class Store:
     """The SQLite file of a work folder.
 
@@ -137,32 +217,53 @@ class Store:
     ------
     WorkDirError
         If the file is no SQLite file, is damaged, or has another version.
+    DiskFullError
+        If a row cannot be written for lack of space; rows written before are kept.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        fresh = not path.exists() or path.stat().st_size == 0
-        try:
+        if not path.exists():
+            self._make()
+        with _reported(path):
+            if path.stat().st_size == 0:
+                raise sqlite3.DatabaseError("the file is empty")
             self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
-            if fresh:
-                self._db.executescript(f"BEGIN;{_SCHEMA}COMMIT;")
-                self.set_meta("version", VERSION)
-            elif self._db.execute("PRAGMA quick_check").fetchone()[0] != "ok":
-                raise sqlite3.DatabaseError("quick_check failed")
+            found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if found != "ok":
+                raise sqlite3.DatabaseError(found)
             version = self.get_meta("version")
-        except sqlite3.DatabaseError as error:
-            raise WorkDirError(
-                f"{path} is damaged ({error}). What can be read of it is saved by: "
-                f"sqlite3 {path} .recover | sqlite3 {path.with_suffix('.recovered.sqlite')}; "
-                "put the recovered file in its place, or use another --work-dir"
-            ) from error
+            while version in _UPGRADES:
+                upgrade = _UPGRADES[version]
+                version += 1
+                self._db.executescript(
+                    f"BEGIN;{upgrade}UPDATE meta SET value='{version}' WHERE key='version';COMMIT;"
+                )
         if version != VERSION:
             raise WorkDirError(
                 f"{path} was written in format {version}, this version reads {VERSION}; "
                 "use another --work-dir"
             )
+
+    def _make(self) -> None:
+        """Write an empty store under another name: a file is whole or absent."""
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        temporary.unlink(missing_ok=True)
+        with _reported(self.path), contextlib.closing(sqlite3.connect(temporary)) as db:
+            db.executescript(
+                f"BEGIN;{_SCHEMA}INSERT INTO meta VALUES ('version', '{VERSION}');COMMIT;"
+            )
+        temporary.replace(self.path)
+
+    def _write(self, statement: str, values: Sequence[Any]) -> None:
+        with _reported(self.path):
+            self._db.execute(statement, values)
+
+    def _read(self, query: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        with _reported(self.path):
+            yield from self._db.execute(query, values)
 
     def close(self) -> None:
         """Close the file."""
@@ -170,12 +271,13 @@ class Store:
 
     def set_meta(self, key: str, value: Any) -> None:
         """Remember a JSON value under a name."""
-        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, _dump(value)))
+        self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, _dump(value)))
 
     def get_meta(self, key: str) -> Any:
         """The JSON value under a name, or None."""
-        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else json.loads(row[0])
+        for row in self._read("SELECT value FROM meta WHERE key = ?", (key,)):
+            return json.loads(row[0])
+        return None
 
     def add_task(self, task: StoredTask) -> None:
         """Add a task, or check that the known one has the same sketches.
@@ -187,7 +289,7 @@ class Store:
         """
         known = self.task(task.key)
         if known is None:
-            self._db.execute(
+            self._write(
                 "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?)",
                 (
                     task.key,
@@ -207,31 +309,18 @@ class Store:
 
     def task(self, key: str) -> StoredTask | None:
         """A task by its key."""
-        row = self._db.execute("SELECT * FROM tasks WHERE key = ?", (key,)).fetchone()
-        return None if row is None else self._stored_task(row)
+        return next((task for task in self.tasks() if task.key == key), None)
 
     def tasks(self) -> list[StoredTask]:
         """All tasks, in the order in which they were added."""
-        rows = self._db.execute("SELECT * FROM tasks ORDER BY rowid").fetchall()
-        return [self._stored_task(row) for row in rows]
-
-    @staticmethod
-    def _stored_task(row: Sequence[Any]) -> StoredTask:
-        key, name, weight, flops, workload, sketches = row
-        return StoredTask(
-            key,
-            name,
-            weight,
-            flops,
-            zlib.decompress(workload).decode(),
-            tuple(json.loads(zlib.decompress(sketches))),
-        )
+        with _reported(self.path):
+            return [task_of(row) for row in self._read("SELECT * FROM tasks ORDER BY rowid")]
 
     def add(self, candidate: Candidate) -> None:
         """Commit one candidate."""
         c = candidate
-        self._db.execute(
-            "INSERT INTO candidates VALUES (NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+        self._write(
+            "INSERT INTO candidates VALUES (NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             (
                 c.task,
                 c.sketch,
@@ -251,58 +340,37 @@ class Store:
                 c.elapsed_s,
                 c.measured_at,
                 c.host,
+                c.origin,
             ),
         )
 
     def add_alias(self, task: str, sketch: int, asked: Decisions, granted: Decisions) -> None:
         """Remember that replay turns one row into another."""
-        self._db.execute(
+        self._write(
             "INSERT OR IGNORE INTO aliases VALUES (?, ?, ?, ?)",
             (task, sketch, _dump(asked), _dump(granted)),
         )
 
     def add_phase(self, task: str, round: int, phase: str, seconds: float) -> None:
         """Remember where time went."""
-        self._db.execute(
-            "INSERT INTO phases VALUES (NULL, ?, ?, ?, ?)", (task, round, phase, seconds)
-        )
+        self._write("INSERT INTO phases VALUES (NULL, ?, ?, ?, ?)", (task, round, phase, seconds))
 
     def candidates(self, task: str | None = None) -> Iterator[Candidate]:
         """Candidates of a task, or all, in the order in which they became known."""
         where, values = ("WHERE task = ?", (task,)) if task is not None else ("", ())
-        for row in self._db.execute(f"SELECT * FROM candidates {where} ORDER BY id", values):
-            yield Candidate(
-                id=row[0],
-                task=row[1],
-                sketch=row[2],
-                decisions=_decisions(row[3]),
-                program=row[4],
-                status=Status(row[5]),
-                latencies=tuple(json.loads(row[6])),
-                verified=bool(row[7]),
-                error=row[8],
-                cause=row[9],
-                predicted=row[10],
-                picked_by=row[11],
-                round=row[12],
-                replay_s=row[13],
-                build_s=row[14],
-                run_s=row[15],
-                elapsed_s=row[16],
-                measured_at=row[17],
-                host=row[18],
-            )
+        with _reported(self.path):
+            for row in self._read(f"SELECT * FROM candidates {where} ORDER BY id", values):
+                yield candidate_of(row)
 
     def aliases(self, task: str) -> Iterator[tuple[int, Decisions, Decisions]]:
         """Sketch, asked and granted decisions of a task's aliases."""
-        rows = self._db.execute("SELECT sketch, asked, granted FROM aliases WHERE task=?", (task,))
+        rows = self._read("SELECT sketch, asked, granted FROM aliases WHERE task=?", (task,))
         for sketch, asked, granted in rows:
             yield sketch, _decisions(asked), _decisions(granted)
 
     def phase_seconds(self) -> dict[str, float]:
         """Seconds by phase over the life of the folder."""
-        rows = self._db.execute("SELECT phase, SUM(seconds) FROM phases GROUP BY phase")
-        return dict(rows.fetchall())
+        return dict(self._read("SELECT phase, SUM(seconds) FROM phases GROUP BY phase"))
 
     def best(self, task: str) -> Candidate | None:
         """Fastest verified candidate of a task."""

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tlp.networks.spec import FRAMEWORKS
+from tlp.tuning.reuse import describe
 
 WIDTH = 100
 
@@ -76,6 +77,7 @@ def show_summary(summary: Mapping[str, Any], out: Console) -> None:
             ("speed-up", "right"),
             ("trials", "right"),
             ("failed", "right"),
+            *([("reused", "right")] if summary["reused"] else []),
         ]
     )
     tasks = summary["tasks"]
@@ -92,8 +94,15 @@ def show_summary(summary: Mapping[str, Any], out: Console) -> None:
             "-" if best is None or start is None else f"{start / best:.1f}x",
             f"{task['trials']}{'*' if task['all_programs_measured'] else ''}",
             failed,
+            *([str(task["reused"])] if summary["reused"] else []),
         )
     out.print(table)
+    for count in summary["reuse"]:
+        out.print(describe(count), markup=False, highlight=False)
+    bare = [task["name"] for task in tasks if task["best_us"] is None]
+    if bare:
+        text = f"without a record, compiled unscheduled: {', '.join(bare)}"
+        out.print(text, style="yellow", markup=False)
     out.print("* every program that the sketches of this task give is measured", style="dim")
     for task in tasks:
         if task["note"]:

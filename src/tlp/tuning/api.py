@@ -31,6 +31,8 @@ def tune(
     work_dir: str | Path | None = None,
     weight_layouts: bool = True,
     seed: int = 0,
+    reuse: Sequence[str | Path] = (),
+    tasks: Sequence[str] = (),
     quiet: bool = False,
 ) -> Result:
     """Tune a network and return the result with the compiled network.
@@ -50,6 +52,8 @@ def tune(
         When to stop; with neither, after 20 minutes.
     work_dir
         Folder of the run; the same again resumes. A temporary folder by default.
+    reuse, tasks
+        Folders whose records are used, and patterns of the tasks to tune, as on the command line.
     quiet
         Show no progress.
 
@@ -86,6 +90,8 @@ def tune(
         *(() if trials is None else ("--trials", str(trials))),
         *(() if minutes is None else ("--minutes", str(minutes))),
         *(() if weight_layouts else ("--no-weight-layouts",)),
+        *(part for source in reuse for part in ("--reuse", str(source))),
+        *(part for pattern in tasks for part in ("--tasks", pattern)),
         *(("--quiet",) if quiet else ()),
     ]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

@@ -1,9 +1,9 @@
-"""The end of a run: the network is compiled, checked against its framework and compared."""
+"""The end of a run: database, compiled networks, the check of the output, latencies."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,10 +14,12 @@ from tlp.measuring.place import LocalPlace, Place
 from tlp.measuring.remote import RemotePlace
 from tlp.measuring.remote_network import compare_there
 from tlp.metaschedule.compile import CompiledNetwork, compile_network
+from tlp.metaschedule.database import Entry, write_database
 from tlp.networks.eager import torch_has_cuda
 from tlp.networks.prepare import load_prepared, load_reference
 from tlp.networks.spec import PYTORCH, NetworkSpec
 from tlp.processes import run_isolated
+from tlp.tuning.state import TaskState
 from tlp.tuning.summary import TOLERANCE
 from tlp.tuning.workdir import WorkDir
 
@@ -30,6 +32,25 @@ class Stages(Protocol):
 
     def tick(self) -> None:
         """Time passes."""
+
+
+def write_best(folder: WorkDir, states: Sequence[TaskState], observer: Stages) -> None:
+    """Write the verified best program of each task to the database."""
+    entries = [
+        Entry(state.design, state.best.sketch, state.best.decisions, state.best.latency)
+        for state in states
+        if state.best is not None
+    ]
+    observer.stage("writing the database")
+    run_isolated(
+        write_database,
+        entries,
+        folder.database,
+        start="fork",
+        log=folder.logs / "database.log",
+        on_progress=observer.stage,
+        on_wait=observer.tick,
+    )
 
 
 def _compile_in_folder(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
+from tlp.errors import DiskFullError, MeasureError
 from tlp.measuring.batch import Batch, Measured, reference, replay_all
 from tlp.measuring.messages import Program, Replay
 from tlp.measuring.pool import WorkerPool
@@ -23,6 +25,8 @@ from tlp.tuning.state import TaskState
 # Replays of one round go on in waves until there are enough new programs.
 _WAVES = 4
 _BARREN_ROUNDS = 3
+# A task leaves when none of so many candidates works.
+_HOPELESS_TRIALS = 20
 
 
 class Observer(Protocol):
@@ -94,6 +98,9 @@ class Loop:
     elapsed_before: float = 0.0
     started: float = field(default_factory=time.monotonic)
     proposals_scored: int = 0
+    trials_here: int = 0
+    worked: bool = False
+    failed: list[Candidate] = field(default_factory=list)
 
     @property
     def elapsed(self) -> float:
@@ -110,13 +117,47 @@ class Loop:
         for state in self.states:
             if state.rows:
                 self.scorer.learn(state.task.key, state.space, *state.learned())
+        states = [state for state in self.states if not state.left_out]
+        stopped = "the budget is spent"
         while budget.left(self.trials) > 0:
-            index = next_task([state.progress for state in self.states])
+            index = next_task([state.progress for state in states])
             if index is None:
-                return "every program of every task is measured"
-            waiting = sum(not (state.rounds or state.progress.done) for state in self.states)
-            self.round(self.states[index], budget.picks(self.trials, self.settings.picks, waiting))
-        return "the budget is spent"
+                tasks = "every task" if len(states) == len(self.states) else "the chosen tasks"
+                stopped = f"every program of {tasks} is measured"
+                break
+            waiting = sum(not (s.progress.history or s.progress.done) for s in states)
+            self.round(states[index], budget.picks(self.trials, self.settings.picks, waiting))
+            self._check_failures(len([s for s in states if not s.progress.done]))
+        if not self.worked and self.trials_here >= _BARREN_ROUNDS:
+            self._give_up()
+        return stopped
+
+    def _account(self, state: TaskState, candidate: Candidate) -> None:
+        self.store.add(candidate)
+        state.take_in(candidate)
+        self.trials_here += 1
+        self.worked |= candidate.status.timed
+        self.failed = [] if candidate.status.timed else [*self.failed, candidate]
+        self.observer.measured(state, candidate)
+
+    def _check_failures(self, open_tasks: int) -> None:
+        """Give up when whatever is tried fails: one bad task leaves, but several are no chance."""
+        trials, tasks = (2 * _HOPELESS_TRIALS, 3) if self.worked else (_HOPELESS_TRIALS, 2)
+        several = len({candidate.task for candidate in self.failed})
+        if open_tasks and len(self.failed) >= trials and several >= min(tasks, open_tasks):
+            self._give_up()
+
+    def _give_up(self) -> None:
+        last = self.failed[-1]
+        counts = Counter(candidate.status.value for candidate in self.failed)
+        kinds = ", ".join(f"{number} {status}" for status, number in counts.items())
+        reason = (last.error.strip() or last.cause).splitlines()
+        raise MeasureError(
+            f"the last {len(self.failed)} candidates all failed ({kinds}); the last one: "
+            f"{reason[-1] if reason else last.status.value}. All of it is kept; logs/ and "
+            "trials.csv of the work folder say more, 'tlp doctor' checks the installation, and "
+            "the same command goes on from here"
+        )
 
     def round(self, state: TaskState, picks: int) -> None:
         """One round of one task."""
@@ -138,6 +179,11 @@ class Loop:
             picks * (_WAVES + 1),
         )
         self.proposals_scored += proposals.scored
+        if state.first_picks:
+            first = np.stack(state.first_picks[:picks])
+            del state.first_picks[:picks]
+            scores = self.scorer.score(state.task.key, state.space, first)
+            proposals = proposals.after(first, scores)
         clock.lap("search")
         self.observer.round_started(state, "replay")
         chosen = self._replay(state, proposals, picks)
@@ -150,9 +196,7 @@ class Loop:
         batch = Batch(self.pool, list(chosen), lambda: state.best_latency)
         for measured in batch.results(self._tick):
             candidate = self._candidate(state, measured, chosen[measured.program])
-            self.store.add(candidate)
-            state.take_in(candidate)
-            self.observer.measured(state, candidate)
+            self._account(state, candidate)
         for phase, seconds in batch.seconds.items():
             self.store.add_phase(state.task.key, state.rounds + 1, phase, seconds)
         clock.restart()
@@ -161,6 +205,11 @@ class Loop:
         state.end_round()
         if _all_tried(state, proposals):
             state.progress.done = True
+        elif state.failures >= _HOPELESS_TRIALS and not np.isfinite(state.latencies).any():
+            state.progress.done = True
+            state.note = f"none of {state.failures} candidates works ({candidate.status.value})"
+            if self.worked:
+                self.failed = [c for c in self.failed if c.task != state.task.key]
         self.store.set_meta("elapsed_s", self.elapsed)
 
     def _tick(self) -> None:
@@ -176,6 +225,8 @@ class Loop:
             state.progress.start = result.latency
             state.referenced = True
             return True
+        if result.disk_full:
+            raise DiskFullError(f"{self.pool.references}: {result.error}")
         state.progress.done = True
         state.note = f"the unscheduled workload cannot be run: {result.error}"
         return False
@@ -207,6 +258,8 @@ class Loop:
             ):
                 score = float(proposals.scores[index]) if known else None
                 how = "random" if proposals.random[index] else self.scorer.name
+                if index < proposals.reused:
+                    how = "reused"
                 if self._is_new(state, program, replay, programs, score, how):
                     granted = Program(program.task, program.sketch, replay.decisions)
                     chosen[granted] = (replay, score, how)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -11,33 +11,37 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tlp.disk import full_disk_reported
 from tlp.errors import MeasureError, NetworkError, TlpError
 from tlp.host import available_cores, describe_host, fingerprint, pin_process
 from tlp.measuring.place import LocalPlace, Place
 from tlp.measuring.pool import Limits, WorkerPool
 from tlp.measuring.remote import Devices, RemotePlace, make_remote_place
 from tlp.measuring.remote_network import try_device
-from tlp.measuring.worker import Subject, reference_path, stored_latency
-from tlp.metaschedule.arguments import describe_arguments
 from tlp.metaschedule.compile import CompiledNetwork
-from tlp.metaschedule.database import Entry, write_database
 from tlp.metaschedule.devices import find_gpu
 from tlp.metaschedule.imports import load_tvm
-from tlp.metaschedule.sketches import decision_space, make_design
 from tlp.metaschedule.targets import check_compiles, check_host, is_cpu, parse_target, plan_of
 from tlp.models.scorer import Scorer
 from tlp.models.trees import OnlineTrees
 from tlp.networks.load import source_files
 from tlp.networks.prepare import MODULE_FILE, load_prepared, prepare
 from tlp.networks.spec import NetworkSpec
-from tlp.networks.tasks import Task, extract_tasks
+from tlp.networks.tasks import extract_tasks
 from tlp.processes import Interrupt, deferred_interrupt, native_output_to, run_isolated
 from tlp.records.store import Candidate, Store, StoredTask
-from tlp.tuning.finish import check_and_compare, compile_networks
+from tlp.tuning.finish import check_and_compare, compile_networks, write_best
 from tlp.tuning.loop import Budget, Loop, Observer
-from tlp.tuning.scheduler import Progress
+from tlp.tuning.reuse import (
+    Platform,
+    check_sources,
+    choose_first_picks,
+    describe,
+    read_sources,
+    take_over,
+)
 from tlp.tuning.search import SearchSettings
-from tlp.tuning.state import TaskState
+from tlp.tuning.state import TaskState, choose_tasks, make_states, restore_start, subjects_of
 from tlp.tuning.summary import summarise, versions, write_trials
 from tlp.tuning.workdir import WorkDir, write_json
 
@@ -59,7 +63,8 @@ class TuneSettings:
     work_dir
         Folder of the run; an old one resumes.
     trials
-        Trials of the folder in all, earlier runs included; None for no limit.
+        Trials of the folder in all, earlier runs included; None for no limit. None more than there
+        are, such as 0, compiles from what is known.
     minutes
         Wall time for tuning in this call; None for no limit.
     weight_layouts
@@ -68,6 +73,10 @@ class TuneSettings:
         Of the search.
     devices
         Devices behind an RPC tracker to measure on; by default this machine.
+    reuse
+        Folders whose records are used: work folders and MetaSchedule databases.
+    tasks
+        Patterns of the tasks that get rounds; all by default.
     """
 
     network: NetworkSpec
@@ -77,13 +86,18 @@ class TuneSettings:
     minutes: float | None = None
     weight_layouts: bool = True
     seed: int = 0
+    reuse: tuple[Path, ...] = ()
+    tasks: tuple[str, ...] = ()
     search: SearchSettings = field(default_factory=SearchSettings)
     limits: Limits = field(default_factory=Limits)
     devices: Devices | None = None
 
     def __post_init__(self) -> None:
-        if self.trials is not None and self.trials < 1:
-            raise TlpError(f"--trials is {self.trials}; give at least 1, or leave it out")
+        if self.trials is not None and self.trials < 0:
+            raise TlpError(
+                f"--trials is {self.trials}; give a number, 0 to compile from what is known, or "
+                "leave it out"
+            )
         if self.minutes is not None and not self.minutes > 0:
             raise TlpError(f"--minutes is {self.minutes}; give more than 0, or leave it out")
 
@@ -169,12 +183,13 @@ def _tune_in_folder(
 ) -> Result:
     settings.network.check_file()
     folder = WorkDir(settings.work_dir)
+    check_sources(settings.reuse, folder.root)
     observer.stage("loading TVM")
     target = parse_target(settings.target, here=settings.devices is None)
     place = _make_place(settings, target)
     if not is_cpu(target):
         settings = _for_gpu(settings)
-    with folder.locked():
+    with full_disk_reported(folder.root), folder.locked():
         _claim(folder, settings, target, place)
         if isinstance(place, RemotePlace):
             observer.stage("trying a device")
@@ -228,6 +243,8 @@ def _claim(folder: WorkDir, settings: TuneSettings, target: dict[str, Any], plac
         "trials": settings.trials,
         "minutes": settings.minutes,
         "seed": settings.seed,
+        "reuse": [str(path) for path in settings.reuse],
+        "tasks": settings.tasks,
         "search": asdict(settings.search),
         "limits": asdict(settings.limits),
         "rpc": None if settings.devices is None else asdict(settings.devices),
@@ -269,38 +286,6 @@ def _prepare(
     )
 
 
-def make_states(
-    tasks: Sequence[Task],
-    target: dict[str, Any],
-    observer: RunObserver | None = None,
-) -> list[TaskState]:
-    """Sketches and decision spaces of tasks; call it inside ``native_output_to``."""
-    states = []
-    for number, task in enumerate(tasks):
-        if observer is not None:
-            observer.stage(f"design space {number + 1} of {len(tasks)}")
-        design = make_design(task.mod, target)
-        states.append(
-            TaskState(
-                task=task,
-                design=design,
-                space=decision_space(design),
-                progress=Progress(weight=task.weight, start=math.inf),
-            )
-        )
-    return states
-
-
-def subjects_of(states: Sequence[TaskState]) -> dict[str, Subject]:
-    """What the workers must know of the tasks."""
-    return {
-        state.task.key: Subject(
-            state.design, describe_arguments(state.task.mod), state.task.reduction_length
-        )
-        for state in states
-    }
-
-
 def _tune(
     folder: WorkDir,
     settings: TuneSettings,
@@ -314,29 +299,107 @@ def _tune(
     store = Store(folder.store)
     with native_output_to(folder.logs / "tvm.log"):
         states = make_states(extract_tasks(load_prepared(folder.prepared), target), target)
-        for state in states:
-            task = state.task
-            store.add_task(
-                StoredTask(
-                    task.key,
-                    task.name,
-                    task.weight,
-                    task.flops,
-                    tvm.ir.save_json(task.mod),
-                    tuple(sketch.skeleton for sketch in state.design.sketches),
-                )
+    choose_tasks(states, settings.tasks)
+    for state in states:
+        task = state.task
+        if state.note:  # its stand-in for a sketch must not be taken for one later
+            continue
+        store.add_task(
+            StoredTask(
+                task.key,
+                task.name,
+                task.weight,
+                task.flops,
+                tvm.ir.save_json(task.mod),
+                tuple(sketch.skeleton for sketch in state.design.sketches),
             )
-            _restore(state, store, folder, place.platform)
-        subjects = subjects_of(states)
-    scorer = (make_scorer or OnlineTrees)(settings.seed)
+        )
+    reused = _reuse(folder, settings, target, place.platform, states, store, observer)
     budget = Budget(
         trials=settings.trials,
         seconds=None if settings.minutes is None else 60 * settings.minutes,
     )
     resumed = sum(state.trials for state in states)
+    stopped = "the budget holds no more trials"
+    try:
+        if budget.left(resumed) > 0:
+            stopped = _rounds(
+                folder, settings, target, place, states, store, budget, observer, make_scorer
+            )
+    except (KeyboardInterrupt, MeasureError):
+        write_best(folder, states, observer)
+        raise
+    finally:
+        with contextlib.suppress(OSError, TlpError):
+            write_trials(store, states, folder.trials)
+    write_best(folder, states, observer)
+    libraries = compile_networks(folder, target, settings.weight_layouts, place, observer)
+    difference, seconds = check_and_compare(folder, settings.network, libraries, place, observer)
+    summary = summarise(
+        settings.network,
+        settings.work_dir,
+        settings.weight_layouts,
+        target,
+        place.platform,
+        states,
+        store,
+        seconds,
+        difference,
+    )
+    summary["stopped"] = stopped
+    summary["resumed_from_trials"] = resumed
+    summary["reuse"] = reused
+    write_json(folder.summary, summary)
+    store.close()
+    return Result(folder.root, summary)
+
+
+def _reuse(
+    folder: WorkDir,
+    settings: TuneSettings,
+    target: dict[str, Any],
+    platform: str,
+    states: Sequence[TaskState],
+    store: Store,
+    observer: RunObserver,
+) -> list[dict[str, Any]]:
+    """Take over what other folders know, and restore the tasks; counts for each folder."""
+    able = [state for state in states if not state.note]
+    sources = read_sources(
+        settings.reuse,
+        able,
+        Platform(target, versions()["apache-tvm"], platform),
+        folder.logs / "reuse.log",
+        observer.stage,
+        observer.tick,
+    )
+    counts = take_over(sources, store, platform)
+    for state in states:
+        state.restore(store, platform)
+        restore_start(state, folder.references, platform)
+    choose_first_picks(sources, able, counts)
+    for count in counts:
+        observer.stage(describe(count))
+    return counts
+
+
+def _rounds(
+    folder: WorkDir,
+    settings: TuneSettings,
+    target: dict[str, Any],
+    place: Place,
+    states: Sequence[TaskState],
+    store: Store,
+    budget: Budget,
+    observer: RunObserver,
+    make_scorer: Callable[[int], Scorer] | None,
+) -> str:
+    """Tune until the budget is spent; returns why it stopped."""
+    resumed = sum(state.trials for state in states)
+    scorer = (make_scorer or OnlineTrees)(settings.seed)
+    with native_output_to(folder.logs / "tvm.log"):
+        subjects = subjects_of(states)
     observer.stage("starting workers")
-    broken: BaseException | None = None
-    stopped = ""
     size = None if is_cpu(target) else min(_MOST_GPU_WORKERS, len(place.plan.work) + 1)
     with WorkerPool(
         subjects, place, folder.references, size=size, limits=settings.limits, log_dir=folder.logs
@@ -353,57 +416,7 @@ def _tune(
         )
         observer.loop_started(loop, budget)
         try:
-            stopped = loop.run(budget)
-        except (KeyboardInterrupt, MeasureError) as error:
-            broken = error
+            return loop.run(budget)
         finally:
-            store.set_meta("elapsed_s", loop.elapsed)
             observer.loop_ended()
-    write_trials(store, states, folder.trials)
-    _write_database(folder, states, observer)
-    if broken is not None:
-        raise broken
-    libraries = compile_networks(folder, target, settings.weight_layouts, place, observer)
-    difference, seconds = check_and_compare(folder, settings.network, libraries, place, observer)
-    summary = summarise(
-        settings.network,
-        settings.work_dir,
-        settings.weight_layouts,
-        target,
-        place.platform,
-        states,
-        store,
-        seconds,
-        difference,
-    )
-    summary["stopped"] = stopped
-    summary["resumed_from_trials"] = resumed
-    write_json(folder.summary, summary)
-    store.close()
-    return Result(folder.root, summary)
-
-
-def _restore(state: TaskState, store: Store, folder: WorkDir, platform: str) -> None:
-    latency = stored_latency(reference_path(folder.references, state.task.key), platform)
-    if latency is not None:
-        state.progress.start = latency
-        state.referenced = True
-    state.restore(store, platform)
-
-
-def _write_database(folder: WorkDir, states: Sequence[TaskState], observer: RunObserver) -> None:
-    entries = [
-        Entry(state.design, state.best.sketch, state.best.decisions, state.best.latency)
-        for state in states
-        if state.best is not None
-    ]
-    observer.stage("writing the database")
-    run_isolated(
-        write_database,
-        entries,
-        folder.database,
-        start="fork",
-        log=folder.logs / "database.log",
-        on_progress=observer.stage,
-        on_wait=observer.tick,
-    )
+            store.set_meta("elapsed_s", loop.elapsed)

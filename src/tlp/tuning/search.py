@@ -55,12 +55,25 @@ class Proposals:
         ``bool [n]``: drawn at random, not for its score.
     scored
         Number of distinct, not yet tried rows that were scored.
+    reused
+        So many rows at the beginning were fast elsewhere.
     """
 
     rows: Rows
     scores: Scores
     random: npt.NDArray[np.bool_]
     scored: int
+    reused: int = 0
+
+    def after(self, rows: Rows, scores: Scores) -> Proposals:
+        """These proposals after rows that were fast elsewhere."""
+        return Proposals(
+            np.concatenate([rows, self.rows]),
+            np.concatenate([scores, self.scores]),
+            np.concatenate([np.zeros(len(rows), np.bool_), self.random]),
+            self.scored + len(rows),
+            len(rows),
+        )
 
 
 class _Pool:

@@ -28,6 +28,7 @@ TOLERANCE = 1e-3
 _COLUMNS = (
     *("trial", "elapsed_s", "task", "round", "sketch", "decisions", "status", "latency_us"),
     *("verified", "predicted", "picked_by", "replay_s", "build_s", "run_s", "cause", "host"),
+    *("origin",),
 )
 
 
@@ -68,6 +69,7 @@ def write_trials(store: Store, states: Sequence[TaskState], path: Path) -> None:
                     f"{c.run_s:.4f}",
                     c.cause,
                     c.host,
+                    c.origin,
                 ]
             )
     temporary.replace(path)
@@ -99,6 +101,7 @@ def summarise(
         "host_fingerprint": fingerprint(),
         "trials": sum(state.trials for state in states),
         "failures": sum(state.failures for state in states),
+        "reused": sum(state.reused for state in states),
         "elapsed_s": store.get_meta("elapsed_s"),
         "latency_ms": medians,
         "latency_calls": {name: len(values) for name, values in seconds.items()},
@@ -122,6 +125,8 @@ def task_summary(state: TaskState, store: Store) -> dict[str, Any]:
     best = state.best_latency
     statuses: dict[str, int] = {}
     for candidate in store.candidates(state.task.key):
+        if candidate.origin:
+            continue
         statuses[candidate.status.value] = statuses.get(candidate.status.value, 0) + 1
     return {
         "name": state.task.name,
@@ -132,6 +137,8 @@ def task_summary(state: TaskState, store: Store) -> dict[str, Any]:
         "rows": state.space.upper_bound,
         "trials": state.trials,
         "failures": state.failures,
+        "reused": state.reused,
+        "left_out": state.left_out,
         "best_us": _finite(1e6 * best),
         "gflops": state.task.flops / best / 1e9 if math.isfinite(best) else None,
         "start_us": _finite(1e6 * state.progress.start),
