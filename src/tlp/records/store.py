@@ -104,6 +104,11 @@ class Candidate:
         """Median of the repeats in seconds; infinite where there is none."""
         return float(np.median(self.latencies)) if self.latencies else float("inf")
 
+    @property
+    def good(self) -> bool:
+        """Timed to the end, and its output is right: it may be the task's best."""
+        return self.status is Status.OK and self.verified and bool(self.latencies)
+
 
 @dataclass(frozen=True)
 class StoredTask:
@@ -115,6 +120,32 @@ class StoredTask:
     flops: float
     workload: str
     sketches: tuple[str, ...]
+
+
+def _writable(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=30, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    return connection
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    """Open one snapshot: all that is read later is of the same moment."""
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    # Beside a file in WAL mode SQLite makes others, which a folder that cannot be written refuses.
+    # Where no log was left, nobody writes and the file alone is complete.
+    for flags in ("", "&immutable=1"):
+        connection = sqlite3.connect(address + flags, timeout=30, isolation_level=None, uri=True)
+        try:
+            connection.execute("BEGIN")
+            connection.execute("SELECT COUNT(*) FROM sqlite_master")
+        except sqlite3.OperationalError:
+            connection.close()
+            if flags or path.with_name(f"{path.name}-wal").exists():
+                raise
+        else:
+            return connection
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _dump(value: Any) -> str:
@@ -132,20 +163,26 @@ class Store:
     ----------
     path
         File to open or make.
+    read_only
+        Show the file as it is at this moment, also while a run writes it, and change nothing.
 
     Raises
     ------
     WorkDirError
-        If the file is no SQLite file, is damaged, or has another version.
+        If the file is no SQLite file, is damaged, or has another version; if it is not there and
+        only to be read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, read_only: bool = False) -> None:
         self.path = path
         fresh = not path.exists() or path.stat().st_size == 0
+        if fresh and read_only:
+            raise WorkDirError(
+                f"{path.parent} holds no measurements yet ({path.name} is missing or empty); "
+                "give the --work-dir of a tlp tune that has begun to measure"
+            )
         try:
-            self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db = _read_only(path) if read_only else _writable(path)
             if fresh:
                 self._db.executescript(f"BEGIN;{_SCHEMA}COMMIT;")
                 self.set_meta("version", VERSION)
@@ -299,6 +336,10 @@ class Store:
         for sketch, asked, granted in rows:
             yield sketch, _decisions(asked), _decisions(granted)
 
+    def phases(self) -> Iterator[tuple[str, int, str, float]]:
+        """Task, round, phase and seconds, in the order in which they were booked."""
+        yield from self._db.execute("SELECT task, round, phase, seconds FROM phases ORDER BY id")
+
     def phase_seconds(self) -> dict[str, float]:
         """Seconds by phase over the life of the folder."""
         rows = self._db.execute("SELECT phase, SUM(seconds) FROM phases GROUP BY phase")
@@ -306,7 +347,5 @@ class Store:
 
     def best(self, task: str) -> Candidate | None:
         """Fastest verified candidate of a task."""
-        found = [
-            c for c in self.candidates(task) if c.status is Status.OK and c.verified and c.latencies
-        ]
+        found = (c for c in self.candidates(task) if c.good)
         return min(found, key=lambda c: c.latency, default=None)
