@@ -7,15 +7,15 @@ that it had measured.
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
+import statistics
 import time
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from tlp.errors import WorkDirError
 from tlp.records.status import Status
@@ -102,7 +102,7 @@ class Candidate:
     @property
     def latency(self) -> float:
         """Median of the repeats in seconds; infinite where there is none."""
-        return float(np.median(self.latencies)) if self.latencies else float("inf")
+        return statistics.median(self.latencies) if self.latencies else math.inf
 
     @property
     def good(self) -> bool:

@@ -8,6 +8,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,12 @@ class TaskHistory:
     all_programs_measured: bool = False
     candidates: tuple[Candidate, ...] = ()
 
-    @property
+    @cached_property
     def trials(self) -> tuple[Candidate, ...]:
         """Candidates that became a program."""
         return tuple(c for c in self.candidates if c.status.replayed)
 
-    @property
+    @cached_property
     def best(self) -> float:
         """Seconds of the fastest verified candidate; infinite if there is none."""
         return min((c.latency for c in self.candidates if c.good), default=math.inf)
