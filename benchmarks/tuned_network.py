@@ -9,32 +9,15 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 from benchmarks.common import RESULTS, write_result
 from tlp.host import fingerprint
-from tlp.records.status import Status
-from tlp.records.store import Store
+from tlp.reports.figures import network_curve
+from tlp.reports.history import read_history
 from tlp.tuning.summary import stored_summary
 from tlp.tuning.workdir import WorkDir
 
 DOCS = Path(__file__).parent.parent / "docs"
-
-
-def curve(folder: Path, summary: dict[str, Any]) -> list[tuple[float, float]]:
-    """Seconds of tuning and estimated network latency in ms, from the first full estimate on."""
-    weights = {task["key"]: task["weight"] for task in summary["tasks"]}
-    best = {task["key"]: 1e-6 * (task["start_us"] or 0.0) for task in summary["tasks"]}
-    store = Store(WorkDir(folder).store)
-    points = [(0.0, 1e3 * sum(weights[key] * value for key, value in best.items()))]
-    for candidate in store.candidates():
-        good = candidate.status is Status.OK and candidate.verified
-        if good and candidate.latency < best[candidate.task]:
-            best[candidate.task] = candidate.latency
-            total = sum(weights[key] * value for key, value in best.items())
-            points.append((candidate.elapsed_s, 1e3 * total))
-    store.close()
-    return points
 
 
 def plot(points: list[tuple[float, float]], latency: dict[str, float], path: Path) -> None:
@@ -63,7 +46,8 @@ def main() -> None:
     run = stored_summary(options.folder)
     if run["host_fingerprint"] != fingerprint():
         parser.error("the run was made on another machine; publish it there")
-    points = curve(options.folder, run)
+    history = read_history(options.folder)
+    points = [(step.seconds, 1e3 * step.latency) for step in network_curve(history.tasks)]
     phases = run["seconds_by_phase"]
     total = sum(phases.values())
     config = json.loads(WorkDir(options.folder).config.read_text())

@@ -49,7 +49,7 @@ def test_folders_named_in_the_architecture_exist_and_none_is_missing():
     assert named == there
 
 
-@pytest.mark.parametrize("command", ["tune", "tasks", "run", "doctor"])
+@pytest.mark.parametrize("command", ["tune", "tasks", "run", "report", "doctor"])
 def test_every_command_has_help_with_an_example_that_fits(command):
     done = subprocess.run(
         [sys.executable, "-m", "tlp", command, "--help"], capture_output=True, text=True, check=True

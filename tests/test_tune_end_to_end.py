@@ -23,7 +23,9 @@ from tlp.errors import TlpError, WorkDirError
 from tlp.networks.spec import NetworkSpec
 from tlp.records.status import Status
 from tlp.records.store import Store
+from tlp.reports.history import read_history
 from tlp.reports.progress import TerminalObserver
+from tlp.reports.report import make_report
 from tlp.tuning.run import TuneSettings
 from tlp.tuning.run import tune as run_tune
 from tlp.tuning.workdir import WorkDir
@@ -151,6 +153,19 @@ def test_no_program_is_measured_twice(tuned):
     assert len(measured) == len(set(measured))
     tried = [(c.task, c.sketch, c.decisions) for c in rows(folder)]
     assert len(tried) == len(set(tried))
+
+
+def test_the_report_agrees_with_the_summary(tuned):
+    folder, summary = tuned
+    report = make_report(read_history(folder))
+    assert report["complete"]
+    assert report["seconds_by_phase"] == pytest.approx(summary["seconds_by_phase"])
+    for key in summary.keys() - {"tasks", "seconds_by_phase", "resumed_from_trials"}:
+        assert report[key] == summary[key], key
+    for told, task in zip(report["tasks"], summary["tasks"], strict=True):
+        assert {key: told[key] for key in task} == task
+    page = (folder / "report.html").read_text()
+    assert all(task["name"] in page for task in summary["tasks"])
 
 
 def test_csv_has_a_line_for_every_row(tuned):
@@ -389,6 +404,7 @@ def test_killed_workers_and_control_c(exported, tmp_path):
     assert sum(c.status in crashed for c in found) <= killed
     assert (folder / "database" / "database_tuning_record.json").exists()
     assert len((folder / "trials.csv").read_text().splitlines()) == len(found) + 1
+    assert "not complete" in (folder / "report.html").read_text()
 
 
 def test_a_folder_in_use_is_refused(tmp_path):

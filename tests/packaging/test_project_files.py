@@ -172,7 +172,7 @@ sys.exit(code)
 """
     done = run_isolated(code, tmp_path, str(tmp_path / "modules.json"))
     assert done.returncode == 0, done.stderr
-    for command in ("tune", "tasks", "run", "doctor"):
+    for command in ("tune", "tasks", "run", "report", "doctor"):
         assert command in done.stdout
     heavy = {"torch", "tvm", "tvm_ffi", "lightgbm", "xgboost", "transformers", "pytorchcv", "scipy"}
     assert loaded_roots(tmp_path / "modules.json") & heavy == set()
@@ -256,3 +256,4 @@ def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     assert summary["trials"] == 10
     assert summary["output_error"] <= summary["output_tolerance"]
     assert (work / "summary.json").is_file()
+    assert (work / "report.html").is_file()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import typer
 
 from tlp import __version__
-from tlp.cli import doctor, run, tasks, tune
+from tlp.cli import doctor, report, run, tasks, tune
 from tlp.errors import TlpError
 
 INTERRUPTED = 130
@@ -46,6 +46,7 @@ def _root(
 app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
 app.command("tasks", epilog=tasks.EXAMPLES)(tasks.tasks)
 app.command("run", epilog=run.EXAMPLES)(run.run)
+app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 
 

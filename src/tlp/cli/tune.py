@@ -95,6 +95,7 @@ def tune(
     from tlp.tuning.run import TuneSettings
     from tlp.tuning.run import tune as run_tune
     from tlp.tuning.search import SearchSettings
+    from tlp.tuning.workdir import WorkDir
 
     if picks < 1:
         raise TlpError(f"--picks is {picks}; give at least 1")
@@ -126,3 +127,4 @@ def tune(
         print(json.dumps(result.summary))
     else:
         show_summary(result.summary, console())
+        print(f"page with plots: {WorkDir(result.work_dir).report}")

@@ -44,6 +44,17 @@ ONNX_RUNTIME = Framework("onnxruntime", "ONNX Runtime", "ONNX Runtime")
 FRAMEWORKS = {framework.key: framework for framework in (PYTORCH, ONNX_RUNTIME)}
 
 
+def contender_name(key: str) -> str:
+    """Name for people of what is timed under a key of ``latency_ms``."""
+    return FRAMEWORKS[key].contender if key in FRAMEWORKS else key
+
+
+def in_order(latency: Mapping[str, float]) -> dict[str, float]:
+    """Latencies as people read them: tuned, the framework's, untuned."""
+    order = ["tuned", *FRAMEWORKS, "untuned"]
+    return {name: latency[name] for name in order if name in latency}
+
+
 @dataclass(frozen=True)
 class NetworkSpec:
     """A network to tune, before it is loaded.

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sqlite3
+import statistics
 import time
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from tlp.disk import says_full
 from tlp.errors import DiskFullError, WorkDirError
@@ -110,7 +110,12 @@ class Candidate:
     @property
     def latency(self) -> float:
         """Median of the repeats in seconds; infinite where there is none."""
-        return float(np.median(self.latencies)) if self.latencies else float("inf")
+        return statistics.median(self.latencies) if self.latencies else math.inf
+
+    @property
+    def good(self) -> bool:
+        """Timed to the end, and its output is right: it may be the task's best."""
+        return self.status is Status.OK and self.verified and bool(self.latencies)
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,32 @@ class StoredTask:
     flops: float
     workload: str
     sketches: tuple[str, ...]
+
+
+def _writable(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=30, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    return connection
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    """Open one snapshot: all that is read later is of the same moment."""
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    # Beside a file in WAL mode SQLite makes others, which a folder that cannot be written refuses.
+    # Where no log was left, nobody writes and the file alone is complete.
+    for flags in ("", "&immutable=1"):
+        connection = sqlite3.connect(address + flags, timeout=30, isolation_level=None, uri=True)
+        try:
+            connection.execute("BEGIN")
+            connection.execute("SELECT COUNT(*) FROM sqlite_master")
+        except sqlite3.OperationalError:
+            connection.close()
+            if flags or path.with_name(f"{path.name}-wal").exists():
+                raise
+        else:
+            return connection
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _dump(value: Any) -> str:
@@ -212,30 +243,36 @@ class Store:
     ----------
     path
         File to open or make.
+    read_only
+        Show the file as it is at this moment, also while a run writes it, and change nothing.
 
     Raises
     ------
     WorkDirError
-        If the file is no SQLite file, is damaged, or has another version.
+        If the file is no SQLite file, is damaged, or has another version; if it is not there and
+        only to be read.
     DiskFullError
         If a row cannot be written for lack of space; rows written before are kept.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, read_only: bool = False) -> None:
         self.path = path
         if not path.exists():
+            if read_only:
+                raise WorkDirError(
+                    f"{path.parent} holds no measurements yet ({path.name} is missing); "
+                    "give the --work-dir of a tlp tune that has begun to measure"
+                )
             self._make()
         with _reported(path):
             if path.stat().st_size == 0:
                 raise sqlite3.DatabaseError("the file is empty")
-            self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db = _read_only(path) if read_only else _writable(path)
             found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
             if found != "ok":
                 raise sqlite3.DatabaseError(found)
             version = self.get_meta("version")
-            while version in _UPGRADES:
+            while version in _UPGRADES and not read_only:
                 upgrade = _UPGRADES[version]
                 version += 1
                 self._db.executescript(
@@ -368,13 +405,15 @@ class Store:
         for sketch, asked, granted in rows:
             yield sketch, _decisions(asked), _decisions(granted)
 
+    def phases(self) -> Iterator[tuple[str, int, str, float]]:
+        """Task, round, phase and seconds, in the order in which they were booked."""
+        yield from self._read("SELECT task, round, phase, seconds FROM phases ORDER BY id")
+
     def phase_seconds(self) -> dict[str, float]:
         """Seconds by phase over the life of the folder."""
         return dict(self._read("SELECT phase, SUM(seconds) FROM phases GROUP BY phase"))
 
     def best(self, task: str) -> Candidate | None:
         """Fastest verified candidate of a task."""
-        found = [
-            c for c in self.candidates(task) if c.status is Status.OK and c.verified and c.latencies
-        ]
+        found = (c for c in self.candidates(task) if c.good)
         return min(found, key=lambda c: c.latency, default=None)

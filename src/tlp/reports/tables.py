@@ -7,8 +7,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from tlp.networks.spec import FRAMEWORKS
+from tlp.networks.spec import FRAMEWORKS, contender_name, in_order
 from tlp.tuning.reuse import describe
 
 WIDTH = 100
@@ -66,7 +67,13 @@ def show_tasks(tasks: Sequence[Mapping[str, Any]], out: Console) -> None:
 
 
 def show_summary(summary: Mapping[str, Any], out: Console) -> None:
-    """A finished run: tasks, latencies, and where the time went."""
+    """A run: tasks, latencies, and where the time went.
+
+    Parameters
+    ----------
+    summary
+        Of a complete run, or a report, which knows less before the first run is complete.
+    """
     table = _table(
         [
             ("task", "left"),
@@ -86,7 +93,7 @@ def show_summary(summary: Mapping[str, Any], out: Console) -> None:
         best, start = task["best_us"], task["start_us"]
         failed = f"{task['failures'] / task['trials']:.0%}" if task["trials"] else "-"
         table.add_row(
-            task["name"][:40],
+            Text(task["name"][:40]),
             str(task["weight"]),
             _number(best),
             "-" if best is None else f"{task['weight'] * best / total:.0%}",
@@ -107,16 +114,8 @@ def show_summary(summary: Mapping[str, Any], out: Console) -> None:
     for task in tasks:
         if task["note"]:
             out.print(f"{task['name']}: {task['note']}", style="yellow", markup=False)
-    latency = summary["latency_ms"]
-    table = _table([("network", "left"), ("median ms", "right"), ("against tuned", "right")])
-    framework = FRAMEWORKS[summary["framework"]]
-    for name in ("tuned", framework.key, "untuned"):
-        if name in latency:
-            label = framework.contender if name == framework.key else name
-            ratio = latency[name] / latency["tuned"]
-            table.add_row(label, f"{latency[name]:.3f}", f"{ratio:.2f}x")
-    out.print()
-    out.print(table)
+    if summary["latency_ms"] is not None:
+        _show_latencies(summary["latency_ms"], out)
     phases = summary["seconds_by_phase"]
     spent = sum(phases.values()) or 1.0
     parts = [
@@ -125,9 +124,21 @@ def show_summary(summary: Mapping[str, Any], out: Console) -> None:
     ]
     out.print()
     out.print("time in rounds: " + ", ".join(parts))
-    out.print(
-        f"{summary['trials']} trials, {summary['failures']} failed; output differs from "
-        f"{framework.name}'s by {summary['output_error']:.1e} of its variation (allowed "
-        f"{summary['output_tolerance']:g})"
-    )
-    out.print(f"stopped because {summary['stopped']}; everything is in {summary['work_dir']}")
+    said = f"{summary['trials']} trials, {summary['failures']} failed"
+    if summary["output_error"] is not None:
+        said += (
+            f"; output differs from {FRAMEWORKS[summary['framework']].name}'s by "
+            f"{summary['output_error']:.1e} of its variation "
+            f"(allowed {summary['output_tolerance']:g})"
+        )
+    out.print(said)
+    stopped = f"stopped because {summary['stopped']}; " if summary["stopped"] else ""
+    out.print(f"{stopped}everything is in {summary['work_dir']}", markup=False)
+
+
+def _show_latencies(latency: Mapping[str, float], out: Console) -> None:
+    table = _table([("network", "left"), ("median ms", "right"), ("against tuned", "right")])
+    for name, median in in_order(latency).items():
+        table.add_row(contender_name(name), f"{median:.3f}", f"{median / latency['tuned']:.2f}x")
+    out.print()
+    out.print(table)

@@ -30,6 +30,8 @@ from tlp.networks.spec import NetworkSpec
 from tlp.networks.tasks import extract_tasks
 from tlp.processes import Interrupt, deferred_interrupt, native_output_to, run_isolated
 from tlp.records.store import Candidate, Store, StoredTask
+from tlp.reports.history import read_history
+from tlp.reports.page import write_page
 from tlp.tuning.finish import check_and_compare, compile_networks, write_best
 from tlp.tuning.loop import Budget, Loop, Observer
 from tlp.tuning.reuse import (
@@ -209,6 +211,18 @@ def _tune_in_folder(
             return _tune(folder, settings, target, place, observer, make_scorer)
         finally:
             pin_process(everything)
+            _write_page(folder, observer)
+
+
+def _write_page(folder: WorkDir, observer: RunObserver) -> None:
+    """Show what was measured, whatever ended the run; the run's outcome stays what it is."""
+    if not folder.store.exists():
+        return
+    observer.stage("writing the page")
+    try:
+        write_page(read_history(folder.root), folder.report)
+    except Exception as error:
+        observer.stage(f"no page was written: {type(error).__name__}: {error}")
 
 
 def _for_gpu(settings: TuneSettings) -> TuneSettings:
@@ -314,6 +328,11 @@ def _tune(
                 tuple(sketch.skeleton for sketch in state.design.sketches),
             )
         )
+    # What a report cannot know without TVM.
+    store.set_meta(
+        "tasks",
+        {s.task.key: {"anchor": s.task.anchor, "rows": s.space.upper_bound} for s in states},
+    )
     reused = _reuse(folder, settings, target, place.platform, states, store, observer)
     budget = Budget(
         trials=settings.trials,

@@ -111,8 +111,7 @@ class TaskState:
             self.failures += not candidate.status.timed
         if candidate.program:
             self.programs.add(candidate.program)
-        good = candidate.status is Status.OK and candidate.verified
-        if good and candidate.latency < self.best_latency:
+        if candidate.good and candidate.latency < self.best_latency:
             self.best = candidate
 
     def end_round(self) -> None:

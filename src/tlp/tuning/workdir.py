@@ -61,6 +61,11 @@ class WorkDir:
         return self.root / "summary.json"
 
     @property
+    def report(self) -> Path:
+        """What the run did, as a page with plots."""
+        return self.root / "report.html"
+
+    @property
     def references(self) -> Path:
         """Outputs of the unscheduled workloads."""
         return self.root / "references"
