@@ -29,7 +29,7 @@ from tlp.records.store import Candidate, Store, StoredTask
 from tlp.tuning.decisions import Decisions
 from tlp.tuning.loop import Budget, Loop
 from tlp.tuning.search import SearchSettings
-from tlp.tuning.state import TaskState, make_states, subjects_of
+from tlp.tuning.state import TaskState, make_states, restore_start, subjects_of
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def loop_contender(
     known = bool(store.get_meta("elapsed_s"))
     if known:
         state.restore(store, fingerprint())
-        state.progress.start = 1.0
+        restore_start(state, folder / "references", fingerprint())
         begin = time.monotonic()  # making the space anew is the price of the interruption only
     store.add_task(StoredTask(task.key, name, 1, task.flops, "", ()))
     scorer = make_scorer(seed)

@@ -86,12 +86,35 @@ class GaussianProcess:
         self._features = features * self._inverse_scales
         kernel = _matern(_squared_distances(self._features, self._features))
         kernel[np.diag_indices_from(kernel)] += np.exp(start[width]) + _JITTER
-        self._weights = linalg.cho_solve(linalg.cho_factor(kernel, lower=True), scaled)
+        self._factor = linalg.cholesky(kernel, lower=True)
+        self._weights = linalg.cho_solve((self._factor, True), scaled)
+        self._scale = _output_scale(scaled, self._weights)
 
     def predict(self, features: Matrix) -> Matrix:
         """Posterior mean at ``features [m, d]``: ``[m]``."""
-        near = _matern(_squared_distances(features * self._inverse_scales, self._features))
+        return self._posterior_mean(self._near(features))
+
+    def predict_with_deviation(self, features: Matrix) -> tuple[Matrix, Matrix]:
+        """Posterior mean and standard deviation, without the noise, at ``features [m, d]``."""
+        near = self._near(features)
+        solve = require("scipy.linalg", "tune").solve_triangular
+        explained = (solve(self._factor, near.T, lower=True, check_finite=False) ** 2).sum(0)
+        deviation = np.sqrt(self._scale * np.maximum(1 - explained, 0)) * self._deviation
+        return self._posterior_mean(near), deviation
+
+    def _near(self, features: Matrix) -> Matrix:
+        return _matern(_squared_distances(features * self._inverse_scales, self._features))
+
+    def _posterior_mean(self, near: Matrix) -> Matrix:
         return np.asarray(near @ self._weights * self._deviation + self._mean)
+
+
+def _output_scale(targets: Matrix, solved: Matrix) -> float:
+    """Variance of the process that fits best, ``y' K^-1 y / n``.
+
+    One pseudo-observation of unit scale keeps it away from zero.
+    """
+    return float((targets @ solved + 1) / (len(targets) + 1))
 
 
 def _loss(parameters: Matrix, squares: Matrix, targets: Matrix) -> tuple[float, Matrix]:
@@ -115,8 +138,7 @@ def _loss(parameters: Matrix, squares: Matrix, targets: Matrix) -> tuple[float, 
     kernel[np.diag_indices_from(kernel)] += noise + _JITTER
     factor = linalg.cho_factor(kernel, lower=True)
     solved = linalg.cho_solve(factor, targets)
-    # One pseudo-observation of unit scale keeps the profiled output scale away from zero.
-    scale = (targets @ solved + 1) / (count + 1)
+    scale = _output_scale(targets, solved)
     loss = 0.5 * (count + 1) * np.log(scale) + np.log(np.diag(factor[0])).sum()
     by_kernel = 0.5 * (linalg.cho_solve(factor, np.eye(count)) - np.outer(solved, solved) / scale)
     by_square = by_kernel * (-5 / 6 * (1 + _ROOT5 * distance) * decay)
@@ -142,14 +164,17 @@ class _Fitted:
 class OnlineProcess:
     """Two Gaussian processes a task: how fast a candidate is, and how long measuring it takes.
 
-    The score is the predicted log2(best / latency) minus ``thrift`` times the predicted
-    log2(seconds): of two candidates that look equally fast, the one that builds quickly tells as
-    much for less. Unrolled giants take a compiler tens of times as long as the rest.
+    The score is the predicted log2(best / latency), plus ``curiosity`` times its standard
+    deviation (the upper confidence bound of Srinivas et al., ICML'10), minus ``thrift`` times the
+    predicted log2(seconds): of two candidates that look equally fast, the one that builds quickly
+    tells as much for less. Unrolled giants take a compiler tens of times as long as the rest.
 
     Parameters
     ----------
     seed
         Of the uniform rows by which features are standardised.
+    curiosity
+        Weight of what is not known yet.
     thrift
         Weight of the logarithm of the time that measuring takes.
     most
@@ -158,8 +183,11 @@ class OnlineProcess:
 
     name = "process"
 
-    def __init__(self, seed: int = 0, thrift: float = 0.2, most: int = 400) -> None:
+    def __init__(
+        self, seed: int = 0, curiosity: float = 0.5, thrift: float = 0.2, most: int = 400
+    ) -> None:
         self._seed = seed
+        self._curiosity = curiosity
         self._thrift = thrift
         self._most = most
         self._fitted: dict[str, _Fitted] = {}
@@ -205,12 +233,18 @@ class OnlineProcess:
         return task in self._fitted
 
     def score(self, task: str, space: DecisionSpace, rows: Rows) -> Scores:
-        """Predicted log2(best / latency), less the price of measuring, ``float32 [n]``."""
+        """Optimistic log2(best / latency), less the price of measuring, ``float32 [n]``."""
         known = self._fitted.get(task)
         if known is None or not len(rows):
             return np.zeros(len(rows), np.float32)
         features = (_dense(space, rows)[:, : len(known.shift)] - known.shift) / known.scale
-        score = known.speed.predict(features) - self._thrift * known.cost.predict(features)
+        if self._curiosity:
+            score, deviation = known.speed.predict_with_deviation(features)
+            score = score + self._curiosity * deviation
+        else:
+            score = known.speed.predict(features)
+        if self._thrift:
+            score = score - self._thrift * known.cost.predict(features)
         return score.astype(np.float32)
 
 

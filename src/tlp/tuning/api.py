@@ -33,6 +33,8 @@ def tune(
     seed: int = 0,
     reuse: Sequence[str | Path] = (),
     tasks: Sequence[str] = (),
+    rpc: str | None = None,
+    rpc_key: str | None = None,
     quiet: bool = False,
 ) -> Result:
     """Tune a network and return the result with the compiled network.
@@ -54,6 +56,9 @@ def tune(
         Folder of the run; the same again resumes. A temporary folder by default.
     reuse, tasks
         Folders whose records are used, and patterns of the tasks to tune, as on the command line.
+    rpc, rpc_key
+        Address of a tracker, such as ``"192.168.1.2:9190"``, and the key of its devices to measure
+        on instead of this machine.
     quiet
         Show no progress.
 
@@ -92,6 +97,8 @@ def tune(
         *(() if weight_layouts else ("--no-weight-layouts",)),
         *(part for source in reuse for part in ("--reuse", str(source))),
         *(part for pattern in tasks for part in ("--tasks", pattern)),
+        *(() if rpc is None else ("--rpc", rpc)),
+        *(() if rpc_key is None else ("--rpc-key", rpc_key)),
         *(("--quiet",) if quiet else ()),
     ]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

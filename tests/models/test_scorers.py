@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tlp.models.gaussian import OnlineProcess
 from tlp.models.labels import labels
 from tlp.models.trees import OnlineTrees
 from tlp.tuning.decisions import Decision, DecisionKind, factorisations
@@ -22,6 +23,11 @@ def space():
     )
 
 
+@pytest.fixture(params=[OnlineTrees, OnlineProcess])
+def make(request):
+    return request.param
+
+
 def truth(space, rows):
     """Fast where the innermost factor is eight and the loop is unrolled."""
     features = space.encode(rows)
@@ -37,10 +43,10 @@ def test_all_failed_is_not_learned_as_perfect():
     assert (labels(np.full(3, np.inf)) == -5).all()
 
 
-def test_learns_a_planted_rule_and_ranks_new_rows(space):
+def test_learns_a_planted_rule_and_ranks_new_rows(space, make):
     rng = np.random.default_rng(0)
     rows = space.uniform(rng, 120)
-    model = OnlineTrees(seed=0)
+    model = make(seed=0)
     assert not model.knows("t")
     model.learn("t", space, rows, truth(space, rows), np.ones(len(rows)))
     assert model.knows("t")
@@ -51,13 +57,13 @@ def test_learns_a_planted_rule_and_ranks_new_rows(space):
     assert top.mean() < 1.3 * seconds.min()
 
 
-def test_failures_rank_last(space):
+def test_failures_rank_last(space, make):
     rng = np.random.default_rng(0)
     rows = space.uniform(rng, 200)
     seconds = truth(space, rows)
     failing = space.encode(rows)[:, 7] == 0
     seconds[failing] = np.inf
-    model = OnlineTrees()
+    model = make()
     model.learn("t", space, rows, seconds, np.ones(len(rows)))
     fresh = space.uniform(rng, 500)
     scores = model.score("t", space, fresh)
@@ -65,29 +71,29 @@ def test_failures_rank_last(space):
     assert scores[fails].max() < np.median(scores[~fails])
 
 
-def test_same_seed_same_scores(space):
+def test_same_seed_same_scores(space, make):
     rows = space.uniform(np.random.default_rng(0), 50)
     scores = []
     for _ in range(2):
-        model = OnlineTrees(seed=3)
+        model = make(seed=3)
         model.learn("t", space, rows, truth(space, rows), np.ones(len(rows)))
         scores.append(model.score("t", space, rows))
     np.testing.assert_array_equal(scores[0], scores[1])
 
 
 @pytest.mark.parametrize("seconds", [np.ones(30), np.full(30, np.inf), np.ones(3)])
-def test_nothing_to_tell_apart_stays_unknown(space, seconds):
-    model = OnlineTrees()
+def test_nothing_to_tell_apart_stays_unknown(space, make, seconds):
+    model = make()
     rows = space.uniform(np.random.default_rng(0), len(seconds))
     model.learn("t", space, rows, seconds, np.ones(len(rows)))
     assert not model.knows("t")
     assert (model.score("t", space, rows) == 0).all()
 
 
-def test_a_value_learned_from_a_replay_keeps_the_model_usable(space):
+def test_a_value_learned_from_a_replay_keeps_the_model_usable(space, make):
     rng = np.random.default_rng(0)
     rows = space.uniform(rng, 60)
-    model = OnlineTrees()
+    model = make()
     model.learn("t", space, rows, truth(space, rows), np.ones(len(rows)))
     row = space.row(0, ((3, 1, 1, 1), (1, 32), (0,)))
     assert np.isfinite(model.score("t", space, row[None])).all()
