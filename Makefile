@@ -26,7 +26,7 @@ tune: $(STAMP)  ## tune MobileNet-V2 on this machine (MINUTES=7)
 	$(BIN)/tlp tune mobilenet_v2 --minutes $(MINUTES) --work-dir runs/mobilenet_v2
 
 test: $(STAMP)  ## run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: $(STAMP)  ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow --timeout 3600

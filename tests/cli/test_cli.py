@@ -103,15 +103,15 @@ def test_tuning_for_cuda_without_a_gpu_stops_at_once(tmp_path):
 
     if find_gpu() is not None:
         pytest.skip("there is a GPU")
-    for target in ("cuda", "nvidia/nvidia-a100"):
-        done = tlp("tune", "bert_tiny", "--target", target, "--work-dir", str(tmp_path / "w"))
-        assert done.returncode == 2
-        assert "GPU" in done.stderr
-        assert "tlp tasks" in done.stderr
-        assert "native" in done.stderr
-        assert not (tmp_path / "w").exists()
+    done = tlp("tune", "bert_tiny", "--target", "cuda", "--work-dir", str(tmp_path / "w"))
+    assert done.returncode == 2
+    assert "GPU" in done.stderr
+    assert "tlp tasks" in done.stderr
+    assert "native" in done.stderr
+    assert not (tmp_path / "w").exists()
 
 
+@pytest.mark.slow
 def test_tasks_of_a_gpu_are_listed_without_one():
     done = tlp("tasks", "bert_tiny", "--target", "nvidia/nvidia-a100", "--json", "--quiet")
     found = json.loads(done.stdout)

@@ -192,6 +192,7 @@ def test_a_tracker_that_is_not_there_is_named():
         count_devices(Address("127.0.0.1", port), "toy")
 
 
+@pytest.mark.slow
 def test_what_answers_may_be_no_tracker(farm):
     """A server answers on its port, but not as a tracker does."""
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -206,6 +207,7 @@ def test_what_answers_may_be_no_tracker(farm):
         os.waitpid(child, 0)
 
 
+@pytest.mark.slow
 def test_an_unknown_key_names_the_known_ones(farm, small_target):
     with pytest.raises(DeviceError, match=r"no device of that key, but bare \(1\), toy \(2\)"):
         place_of(farm, small_target, key="rasp")
@@ -272,6 +274,7 @@ def test_the_target_of_another_machine_must_be_said(tvm):
 # --- measuring ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_batch_is_measured_on_both_devices(farm, tmp_path, subject, small_target):
     place = place_of(farm, small_target)
     assert place.lanes == 2
@@ -306,6 +309,7 @@ def test_a_batch_is_measured_on_both_devices(farm, tmp_path, subject, small_targ
     assert wrong.run.status is Status.WRONG_OUTPUT
 
 
+@pytest.mark.slow
 def test_a_device_ends_what_takes_too_long_and_goes_on(
     farm, tmp_path, subject, endless, small_target
 ):
@@ -322,6 +326,7 @@ def test_a_device_ends_what_takes_too_long_and_goes_on(
         assert pool.pids == before
 
 
+@pytest.mark.slow
 def test_without_a_compiler_on_the_device_the_way_out_is_to_link_here(farm, small_target):
     with pytest.raises(DeviceError, match="--rpc-cc"):
         run_isolated(try_device, place_of(farm, small_target, "bare"), small_target, start="fork")
@@ -332,12 +337,14 @@ def test_without_a_compiler_on_the_device_the_way_out_is_to_link_here(farm, smal
         run_isolated(try_device, missing, small_target, start="fork")
 
 
+@pytest.mark.slow
 def test_a_program_for_another_machine_is_found_out_at_once(farm):
     target = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "num-cores": 1}
     with pytest.raises(DeviceError, match="-mtriple and -mcpu"):
         run_isolated(try_device, place_of(farm, target), target, start="fork")
 
 
+@pytest.mark.slow
 def test_a_lost_device_does_not_cost_the_candidate_and_a_new_one_is_used(
     farm, tmp_path, subject, endless, small_target
 ):
@@ -375,6 +382,7 @@ def test_a_lost_device_does_not_cost_the_candidate_and_a_new_one_is_used(
     assert farm.sessions("again") == 3
 
 
+@pytest.mark.slow
 def test_no_device_for_too_long_ends_with_the_way_out(farm, tmp_path, subject, small_target):
     place = place_of(farm, small_target, "bare", wait=0.5)
     place = dataclasses.replace(place, devices=dataclasses.replace(place.devices, key="nobody"))
@@ -392,6 +400,7 @@ def test_local_place_is_one_lane_of_this_machine():
     assert (place.lanes, place.remote, place.platform) == (1, False, fingerprint())
 
 
+@pytest.mark.slow
 def test_the_survivor_measures_what_the_killed_device_leaves(farm, tmp_path, subject, small_target):
     wanted = programs(subject, 12)
     measured = []

@@ -46,6 +46,7 @@ class TaskHistory:
     rows: int | None = None
     note: str = ""
     all_programs_measured: bool = False
+    left_out: bool = False
     candidates: tuple[Candidate, ...] = ()
 
     @cached_property
@@ -149,6 +150,7 @@ def read_history(root: Path) -> History:
             anchor=_first("anchor", described.get(task.key), told.get(task.key)) or "",
             rows=_first("rows", described.get(task.key), told.get(task.key)),
             note=told.get(task.key, {}).get("note", ""),
+            left_out=told.get(task.key, {}).get("left_out", False),
             all_programs_measured=told.get(task.key, {}).get("all_programs_measured", False),
             candidates=tuple(c for c in candidates if c.task == task.key and c.host == host),
         )

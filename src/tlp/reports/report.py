@@ -20,7 +20,7 @@ from tlp.reports.history import History, TaskHistory
 
 # What only a complete run knows.
 _OF_COMPLETE_RUN = (
-    *("finished", "latency_ms", "latency_calls", "framework", "tuned_over_untuned"),
+    *("finished", "latency_ms", "latency_calls", "framework"),
     *("output_error", "output_tolerance", "stopped"),
 )
 
@@ -41,21 +41,15 @@ def make_report(history: History) -> dict[str, Any]:
     known = [t for t in history.tasks if math.isfinite(min(t.start, t.best))]
     estimate = sum(task.weight * min(task.start, task.best) for task in known)
     # The machine that measured last may not be the one that made the folder.
-    machine = next(
-        (
-            source.get("host")
-            for source in (summary, config)
-            if source.get("platform") == history.host
-        ),
-        None,
-    )
+    machine = next((s for s in (summary, config) if s.get("platform") == history.host), {})
     return {
         "network": summary.get("network") or identity.get("network"),
         "target": summary.get("target") or identity.get("target"),
         "weight_layouts": summary.get("weight_layouts", identity.get("weight_layouts")),
         "work_dir": str(history.folder),
         "versions": summary.get("versions") or config.get("versions") or {},
-        "host": machine,
+        "host": machine.get("host"),
+        "host_fingerprint": machine.get("host_fingerprint"),
         "platform": history.host,
         "complete": bool(summary) and summary["trials"] == trials,
         "trials": trials,
@@ -66,6 +60,7 @@ def make_report(history: History) -> dict[str, Any]:
         "sum_of_tasks_ms": 1e3 * estimate if known else None,
         "tasks_without_latency": [t.name for t in history.tasks if t not in known],
         **{key: summary.get(key) for key in _OF_COMPLETE_RUN},
+        **{key: value for key, value in summary.items() if key.startswith("tuned_over_")},
         "seconds_by_phase": seconds_by_phase(history.rounds),
         "rounds": len(history.rounds),
         "tasks": tasks,
@@ -94,6 +89,7 @@ def task_report(task: TaskHistory) -> dict[str, Any]:
         "trials": len(trials),
         "failures": sum(not candidate.status.timed for candidate in trials),
         "reused": task.reused,
+        "left_out": task.left_out,
         "refused": statuses[Status.REFUSED] + statuses[Status.REPLAY_ERROR],
         "best_us": None if best is None else 1e6 * best,
         "gflops": None if best is None else task.flops / best / 1e9,
