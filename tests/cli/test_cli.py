@@ -74,6 +74,16 @@ def test_doctor_finds_everything_working():
     assert {"apache-tvm", "apache-tvm-ffi", "native target", "build and run"} <= set(names)
 
 
+def test_doctor_takes_a_missing_optional_package_for_no_fault(monkeypatch):
+    from tlp.cli import doctor
+
+    monkeypatch.setitem(doctor._EXTRAS, "no_such_module", ("no-such-package", "onnx"))
+    check = doctor._package("no_such_module")
+    assert check.ok
+    assert "not installed" in check.found
+    assert "tlp[onnx]" in check.found
+
+
 def test_doctor_reports_what_is_missing(monkeypatch):
     from tlp.cli import doctor
 

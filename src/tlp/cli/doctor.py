@@ -11,6 +11,8 @@ import typer
 EXAMPLES = "Example: tlp doctor --json"
 
 _PINS = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
+# Extras whose absence is no fault.
+_OPTIONAL = {"onnx"}
 _EXTRAS = {
     "numpy": ("numpy", ""),
     "tvm": ("apache-tvm", "tune"),
@@ -43,6 +45,8 @@ def _import_package(module: str, progress: Any) -> str:
 
 
 def _package(module: str) -> Check:
+    import importlib.util
+
     from tlp.errors import TlpError
     from tlp.processes import run_isolated
 
@@ -50,6 +54,8 @@ def _package(module: str) -> Check:
     install = f"pip install 'tlp[{extra}]'" if extra else f"pip install {package}"
     if package in _PINS:
         install = f"pip install {package}=={_PINS[package]}"
+    if extra in _OPTIONAL and importlib.util.find_spec(module) is None:
+        return Check(package, True, f"not installed, needed for ONNX files only: {install}")
     try:
         version = str(run_isolated(_import_package, module))
     except TlpError as error:
