@@ -46,3 +46,19 @@ def te_task(name: str, index: int = 0) -> Task:
 
     function = create_te_workload(name, index).with_attr("global_symbol", "main")
     return make_task(tvm.IRModule({"main": function}), name)
+
+
+class Silent:
+    """Observes a run and shows nothing."""
+
+    def waiting(self, text: str) -> None:
+        """Nothing."""
+
+    def tick(self) -> None:
+        """Nothing."""
+
+    def round_started(self, state: Any, phase: str) -> None:
+        """Nothing."""
+
+    def measured(self, state: Any, candidate: Any) -> None:
+        """Nothing."""

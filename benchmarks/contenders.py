@@ -6,6 +6,7 @@ nobody's clock counts what only the comparison needs.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -15,11 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from tlp.host import CorePlan, fingerprint, pin_process, plan_cores
+from benchmarks.common import Silent
+from tlp.host import fingerprint, pin_process, plan_cores, set_tvm_threads
 from tlp.measuring.batch import Batch, Measured, reference, replay_all
 from tlp.measuring.messages import Program
 from tlp.measuring.place import LocalPlace
 from tlp.measuring.pool import WorkerPool
+from tlp.measuring.worker import candidate_arrays
+from tlp.metaschedule.arguments import describe_arguments
+from tlp.metaschedule.build import build_candidate
+from tlp.metaschedule.replay import replay
 from tlp.metaschedule.sketches import Design, make_design
 from tlp.models.scorer import RandomScorer, Scorer
 from tlp.models.trees import OnlineTrees
@@ -29,7 +35,7 @@ from tlp.records.store import Candidate, Store, StoredTask
 from tlp.tuning.decisions import Decisions
 from tlp.tuning.loop import Budget, Loop
 from tlp.tuning.search import SearchSettings
-from tlp.tuning.state import TaskState, make_states, restore_start, subjects_of
+from tlp.tuning.state import make_states, restore_start, subjects_of
 
 
 @dataclass(frozen=True)
@@ -96,22 +102,6 @@ class Trajectory:
     def best(self, trials: int | None = None) -> Trial:
         """Fastest of the first trials."""
         return min(self.trials[:trials], key=lambda trial: trial.latency)
-
-
-class Silent:
-    """Observes a run and shows nothing."""
-
-    def waiting(self, text: str) -> None:
-        """Nothing."""
-
-    def tick(self) -> None:
-        """Nothing."""
-
-    def round_started(self, state: TaskState, phase: str) -> None:
-        """Nothing."""
-
-    def measured(self, state: TaskState, candidate: Candidate) -> None:
-        """Nothing."""
 
 
 def _trial(candidate: Candidate) -> Trial:
@@ -355,38 +345,28 @@ def remeasure(
     progress: Callable[[str], None],
 ) -> list[list[float]]:
     """Seconds of programs, repeats in alternation; run it in a process of its own."""
-    import tvm
-
-    from tlp.host import set_tvm_threads
-    from tlp.measuring.worker import candidate_arrays
-    from tlp.metaschedule.arguments import describe_arguments
-    from tlp.metaschedule.build import build_candidate
-    from tlp.metaschedule.replay import replay
-
-    plan: CorePlan = plan_cores(int(target["num-cores"]))
+    plan = plan_cores(int(target["num-cores"]))
     set_tvm_threads(plan.run)
     pin_process(plan.work)
+    place = LocalPlace(plan)
     design = make_design(task.mod, target)
     arguments = describe_arguments(task.mod)
-    ready = []
-    for sketch, decisions in programs:
-        built = build_candidate(replay(design, sketch, decisions).schedule.mod, design.target)
-        buffers = [tvm.runtime.tensor(array) for array in candidate_arrays(built.shapes, arguments)]
-        ready.append((built, buffers))
-    pin_process(plan.run)
-    evaluators = []
-    for built, buffers in ready:
-        entry = built.library["main"]
-        entry(*buffers)
-        pin_process(plan.run)
-        begin = time.perf_counter()
-        entry(*buffers)
-        number = max(1, math.ceil(0.01 / max(time.perf_counter() - begin, 1e-7)))
-        evaluators.append(built.library.time_evaluator("main", tvm.cpu(0), number=number, repeat=1))
-    seconds: list[list[float]] = [[] for _ in ready]
-    for _ in range(repeats):
-        for position, (evaluator, (_, buffers)) in enumerate(zip(evaluators, ready, strict=True)):
-            seconds[position].append(float(evaluator(*buffers).results[0]))
+    builds = [
+        build_candidate(replay(design, sketch, decisions).schedule.mod, design.target)
+        for sketch, decisions in programs
+    ]
+    seconds: list[list[float]] = [[] for _ in builds]
+    with contextlib.ExitStack() as stack:
+        ready = []
+        for built in builds:
+            finished = place.finish(built.library)
+            there = stack.enter_context(place.open(finished, math.inf, lambda text, limit: None))
+            buffers = [there.tensor(a) for a in candidate_arrays(built.shapes, arguments)]
+            number = max(1, math.ceil(0.01 / max(there.first(buffers, 0.0), 1e-7)))
+            ready.append((there, buffers, number))
+        for _ in range(repeats):
+            for values, (there, buffers, number) in zip(seconds, ready, strict=True):
+                values += there.time(buffers, number, 1)
     return seconds
 
 

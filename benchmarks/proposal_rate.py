@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import te_task, write_result
+from benchmarks.common import Silent, te_task, write_result
 from tlp.host import plan_cores
 from tlp.measuring.place import LocalPlace
 from tlp.measuring.pool import WorkerPool
@@ -29,27 +29,11 @@ from tlp.processes import native_output_to
 from tlp.records.store import Store, StoredTask
 from tlp.tuning.loop import Budget, Loop
 from tlp.tuning.search import SearchSettings, propose
-from tlp.tuning.state import TaskState, make_states, subjects_of
+from tlp.tuning.state import make_states, subjects_of
 
 WORKLOADS = ("C2D", "GMM", "DEP")
 ROUNDS = 6
 REPEATS = 15
-
-
-class Silent:
-    """Shows nothing."""
-
-    def tick(self) -> None:
-        pass
-
-    def waiting(self, text: str) -> None:
-        pass
-
-    def round_started(self, state: TaskState, phase: str) -> None:
-        pass
-
-    def measured(self, state: TaskState, candidate: Any) -> None:
-        pass
 
 
 def ours(name: str, target: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
@@ -11,8 +12,8 @@ import typer
 EXAMPLES = "Example: tlp doctor --json"
 
 _PINS = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
-# Extras whose absence is no fault.
-_OPTIONAL = {"onnx"}
+# Extras whose absence is no fault, and what they are for.
+_OPTIONAL = {"onnx": "ONNX files"}
 _EXTRAS = {
     "numpy": ("numpy", ""),
     "tvm": ("apache-tvm", "tune"),
@@ -45,8 +46,6 @@ def _import_package(module: str, progress: Any) -> str:
 
 
 def _package(module: str) -> Check:
-    import importlib.util
-
     from tlp.errors import TlpError
     from tlp.processes import run_isolated
 
@@ -55,7 +54,7 @@ def _package(module: str) -> Check:
     if package in _PINS:
         install = f"pip install {package}=={_PINS[package]}"
     if extra in _OPTIONAL and importlib.util.find_spec(module) is None:
-        return Check(package, True, f"not installed, needed for ONNX files only: {install}")
+        return Check(package, True, f"not installed, needed for {_OPTIONAL[extra]} only: {install}")
     try:
         version = str(run_isolated(_import_package, module))
     except TlpError as error:

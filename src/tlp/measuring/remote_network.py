@@ -147,7 +147,7 @@ def compare_there(
             networks = {"tuned": RemoteNetwork(session, libraries["tuned"])}
             if libraries["tuned"].suffix == ".tar":
                 linked.write_bytes(session.download_linked_module(libraries["tuned"].name))
-            progress("checking the output against PyTorch")
+            progress("checking the output")
             error = output_error(networks["tuned"], load_reference(prepared))
             networks |= {n: RemoteNetwork(session, libraries[n]) for n in names if n != "tuned"}
             seconds: dict[str, list[float]] = {name: [] for name in names}
