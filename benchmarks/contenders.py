@@ -27,8 +27,8 @@ from tlp.metaschedule.arguments import describe_arguments
 from tlp.metaschedule.build import build_candidate
 from tlp.metaschedule.replay import replay
 from tlp.metaschedule.sketches import Design, make_design
+from tlp.models.gaussian import OnlineProcess
 from tlp.models.scorer import RandomScorer, Scorer
-from tlp.models.trees import OnlineTrees
 from tlp.networks.tasks import Task
 from tlp.processes import native_output_to
 from tlp.records.store import Candidate, Store, StoredTask
@@ -164,14 +164,16 @@ def ours(
     task: Task, target: dict[str, Any], seed: int, trials: int, folder: Path, *_: Any
 ) -> Trajectory:
     """Our search, nothing pre-trained."""
-    return loop_contender("ours", OnlineTrees, SearchSettings(), task, target, seed, trials, folder)
+    return loop_contender(
+        "ours", OnlineProcess, SearchSettings(), task, target, seed, trials, folder
+    )
 
 
 def uniform(
     task: Task, target: dict[str, Any], seed: int, trials: int, folder: Path, *_: Any
 ) -> Trajectory:
     """Uniform sampling of rows; it scores nothing, so it proposes no more than it needs."""
-    settings = SearchSettings(scored=100)
+    settings = SearchSettings(scored=100, draws=1)
     return loop_contender("uniform", RandomScorer, settings, task, target, seed, trials, folder)
 
 

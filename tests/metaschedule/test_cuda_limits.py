@@ -31,6 +31,7 @@ def accepted(design, space, rows):
 def acceptance_and_recall(design, uniform, filtered, seed=0):
     """As `benchmarks/cuda_spaces.py` measures them, with the number of accepted uniform rows."""
     space = decision_space(design)
+    assert not space.line  # neighbouring threads share a line on a GPU, not one thread's values
     rng = np.random.default_rng(seed)
     rows = space.uniform(rng, uniform, limited=False)
     good, allowed = accepted(design, space, rows), space.allowed(rows)

@@ -16,6 +16,7 @@ def test_matmul_space_by_hand(matmul_design):
     # 32 = 2^5 and 48 = 2^4 * 3 in four parts, 64 = 2^6 in two, all within the limit of 64:
     # C(8,3), C(7,3) * C(4,3) and 7 tiles, and four unroll steps.
     assert [len(d) for d in tiles] == [56, 35 * 4, 7, 4]
+    assert space.line == 16  # float32 in 64 bytes
 
 
 def test_every_accepted_row_reads_back_as_its_program(conv_design):

@@ -87,6 +87,21 @@ def test_best_first_with_the_asked_share_of_random_ones():
     assert (chosen == 0).all()
 
 
+def test_first_picks_cover_whole_cache_lines_where_uniform_ones_hardly_do():
+    sketch = [
+        Decision(DecisionKind.TILE, factorisations(extent, parts, 64), limit=64)
+        for extent, parts in ((64, 4), (96, 4), (32, 2))
+    ]
+    space = DecisionSpace([sketch], line=16)
+    first = run(space, RandomScorer(), wanted=50, picks=10, draws=10)
+    uniform = run(space, RandomScorer(), wanted=50, picks=10, draws=1)
+    assert first.random.all() and uniform.random.all()
+    use = space.line_use(first.rows)
+    assert use[:10].min() > 0.7
+    assert (np.diff(use) <= 0).all()
+    assert space.line_use(uniform.rows[:10]).mean() < 0.6
+
+
 def test_no_random_share_means_none():
     assert not run(big_space(), Planted(), wanted=30, random_share=0.0).random.any()
 

@@ -171,7 +171,7 @@ def test_locations_that_replays_refuse_become_rare():
 def test_features_by_hand():
     space = DecisionSpace([[tile(12, 2), tile(8, 2), unroll()], [tile(8, 2), location()]])
     assert space.feature_names == [
-        "sketch",
+        *("sketch0", "sketch1"),
         *("tile0.0", "tile0.1", "tile1.0", "tile1.1"),
         "category0.0",
         "location0.0",
@@ -180,10 +180,24 @@ def test_features_by_hand():
     rows = np.stack([space.row(0, ((3, 4), (2, 4), (2,))), space.row(1, ((1, 8), (-1,)))])
     nan = math.nan
     expected = [
-        [0, math.log2(3), 2, 1, 2, math.log2(65), nan, math.log2(3) + 1, 4],
-        [1, 0, 3, nan, nan, nan, -1, 0, 3],
+        [1, 0, math.log2(3), 2, 1, 2, math.log2(65), nan, math.log2(3) + 1, 4],
+        [0, 1, 0, 3, nan, nan, nan, -1, 0, 3],
     ]
     np.testing.assert_allclose(space.encode(rows), expected, rtol=1e-6)
+
+
+def test_share_of_cache_lines_by_hand():
+    reduction = tile(16, 2)
+    space = DecisionSpace([[tile(64, 4), tile(80, 4), reduction], [reduction]], line=16)
+    last = [1, 8, 16, 20, 80]
+    rows = [
+        space.row(0, ((1, 1, 1, 64), (1, 1, 80 // inner, inner), (16, 1))) for inner in last
+    ]
+    rows.append(space.row(1, ((16, 1),)))
+    expected = [1 / 16, 1 / 2, 1, 20 / 32, 1, 1]  # 80 values fill five lines
+    np.testing.assert_allclose(space.line_use(np.stack(rows)), expected)
+    without = DecisionSpace(space.sketches)
+    np.testing.assert_array_equal(without.line_use(np.stack(rows)), np.ones(6))
 
 
 def test_a_space_without_sketches_or_a_decision_without_values_is_an_error():

@@ -21,6 +21,8 @@ _KINDS = {
     "SampleCategorical": DecisionKind.CATEGORY,
     "SampleComputeLocation": DecisionKind.LOCATION,
 }
+# Of x86 and of the Arm cores that networks run on; as wide as the widest vectors of AVX-512.
+_LINE_BYTES = 64
 # Locations offered before any replay has said which ones there are; -2 inlines, -1 is the root.
 _FIRST_LOCATIONS = range(-2, 12)
 
@@ -256,4 +258,13 @@ def decision_space(design: Design) -> DecisionSpace:
             for sketch in design.sketches
         ],
         [sketch.limits for sketch in design.sketches],
+        0 if design.target.kind.name == "cuda" else _values_in_line(design.mod),
     )
+
+
+def _values_in_line(mod: Any) -> int:
+    """How many values of the workload's output a cache line holds."""
+    import tvm
+
+    output = mod["main"].params[-1]
+    return max(1, 8 * _LINE_BYTES // int(tvm.DataType(str(output.ty.dtype)).bits))

@@ -184,7 +184,7 @@ class OnlineProcess:
     name = "process"
 
     def __init__(
-        self, seed: int = 0, curiosity: float = 0.5, thrift: float = 0.2, most: int = 400
+        self, seed: int = 0, curiosity: float = 1.0, thrift: float = 0.2, most: int = 400
     ) -> None:
         self._seed = seed
         self._curiosity = curiosity

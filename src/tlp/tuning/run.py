@@ -22,8 +22,8 @@ from tlp.metaschedule.compile import CompiledNetwork
 from tlp.metaschedule.devices import find_gpu
 from tlp.metaschedule.imports import load_tvm
 from tlp.metaschedule.targets import check_compiles, check_host, is_cpu, parse_target, plan_of
+from tlp.models.gaussian import OnlineProcess
 from tlp.models.scorer import Scorer
-from tlp.models.trees import OnlineTrees
 from tlp.networks.load import source_files
 from tlp.networks.prepare import MODULE_FILE, load_prepared, prepare
 from tlp.networks.spec import NetworkSpec
@@ -172,7 +172,7 @@ def tune(
     Parameters
     ----------
     make_scorer
-        Makes the scorer from a seed; online trees by default.
+        Makes the scorer from a seed; a Gaussian process a task by default.
     """
     with deferred_interrupt() as interrupt:
         return _tune_in_folder(settings, _Interruptible(observer, interrupt), make_scorer)
@@ -415,7 +415,7 @@ def _rounds(
 ) -> str:
     """Tune until the budget is spent; returns why it stopped."""
     resumed = sum(state.trials for state in states)
-    scorer = (make_scorer or OnlineTrees)(settings.seed)
+    scorer = (make_scorer or OnlineProcess)(settings.seed)
     with native_output_to(folder.logs / "tvm.log"):
         subjects = subjects_of(states)
     observer.stage("starting workers")

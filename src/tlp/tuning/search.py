@@ -31,6 +31,9 @@ class SearchSettings:
         Times the best scored rows are mutated again.
     spread
         A pick differs from every earlier one of its round in at least this many decisions.
+    draws
+        Before a model knows the task, random rows drawn for each pick: those are kept whose
+        innermost tiles cover whole cache lines. 1 is uniform sampling.
     """
 
     picks: int = 10
@@ -38,7 +41,8 @@ class SearchSettings:
     random_share: float = 0.1
     parents: int = 32
     generations: int = 3
-    spread: int = 2
+    spread: int = 3
+    draws: int = 10
 
 
 @dataclass(frozen=True)
@@ -137,8 +141,7 @@ def propose(
         add(everything)
     else:
         _grow(space, scorer.knows(task), parents[: settings.parents], rng, settings, pool, add)
-    order = _order(space, pool, scorer.knows(task), rng, settings, wanted)
-    chosen, random = order
+    chosen, random = _order(space, pool, scorer.knows(task), rng, settings, wanted)
     return Proposals(pool.rows[chosen], pool.scores[chosen], random, len(pool.rows))
 
 
@@ -182,7 +185,12 @@ def _order(
     if not total:
         return np.zeros(0, np.intp), np.zeros(0, np.bool_)
     if not known:
-        return rng.permutation(len(pool.rows))[:total], np.ones(total, np.bool_)
+        drawn = rng.permutation(len(pool.rows))
+        if settings.draws > 1:
+            head = drawn[: settings.draws * settings.picks]
+            use = space.line_use(pool.rows[head])
+            drawn[: len(head)] = head[np.argsort(-use, kind="stable")]
+        return drawn[:total], np.ones(total, np.bool_)
     ranked = _spread(pool.rows, pool.top(40 * wanted), total, settings.spread)
     every = max(2, round(1 / settings.random_share)) if settings.random_share > 0 else 0
     chosen: list[int] = []

@@ -28,6 +28,7 @@ _CHUNK = 1 << 16
 _MOST_DRAWS = 1 << 21
 _MUTATIONS = 6
 _SIEVE = 64
+_SPATIAL_PARTS = 4
 
 
 class DecisionSpace:
@@ -39,15 +40,21 @@ class DecisionSpace:
         The decisions of each sketch, in the order of its trace.
     limits
         What rows of each sketch must keep to; nothing by default.
+    line
+        Values of the output in a cache line; 0 where lines are not to be filled, as on a GPU.
     """
 
     def __init__(
-        self, sketches: Sequence[Sequence[Decision]], limits: Sequence[SketchLimits] = ()
+        self,
+        sketches: Sequence[Sequence[Decision]],
+        limits: Sequence[SketchLimits] = (),
+        line: int = 0,
     ) -> None:
         if not sketches:
             raise ValueError("a decision space needs at least one sketch")
         self.limits = tuple(limits) or (SketchLimits(),) * len(sketches)
         self.sketches: tuple[tuple[Decision, ...], ...] = tuple(tuple(s) for s in sketches)
+        self.line = line
         self.width = 1 + max(len(decisions) for decisions in self.sketches)
         rng = np.random.default_rng(_HASH_SEED)
         self._multipliers = rng.integers(1, 2**63, size=self.width, dtype=np.uint64) | np.uint64(1)
@@ -117,6 +124,25 @@ class DecisionSpace:
                 tables = [decision.numbers for decision in self.sketches[sketch]]
                 result[chosen] = limits.allowed(tables, rows[chosen, 1:])
         return result
+
+    def line_use(self, rows: Rows) -> npt.NDArray[np.float64]:
+        """Share of the touched cache lines that the innermost spatial tile covers, ``[n]``.
+
+        MetaSchedule tiles spatial loops into four parts on a CPU, and the last part of the last
+        one is what becomes a vector. A sketch without such a tile has 1.
+        """
+        share = np.ones(len(rows))
+        for sketch, decisions in enumerate(self.sketches if self.line else ()):
+            tiles = [
+                position
+                for position, decision in enumerate(decisions)
+                if decision.kind is DecisionKind.TILE and decision.width == _SPATIAL_PARTS
+            ]
+            if tiles:
+                chosen = np.flatnonzero(rows[:, 0] == sketch)
+                covered = decisions[tiles[-1]].numbers[rows[chosen, 1 + tiles[-1]], -1]
+                share[chosen] = covered / (np.ceil(covered / self.line) * self.line)
+        return share
 
     def uniform(self, rng: np.random.Generator, count: int, limited: bool = True) -> Rows:
         """Random rows: each sketch alike, each value of a decision alike.
@@ -228,19 +254,20 @@ class DecisionSpace:
     def encode(self, rows: Rows) -> npt.NDArray[np.float32]:
         """Features of rows, ``float32 [n, f]``; NaN where a sketch lacks the decision.
 
-        Decisions of the same kind stand in the same columns whatever the sketch; tiles as log2
+        The sketch is one of as many columns of zeros and ones. Decisions of the same kind stand
+        in the same columns whatever the sketch; tiles as log2
         of their factors, followed by the sums a tree cannot build by itself: log2 of the
         iterations at each tiling level, over all tiles of the same number of parts.
         """
         layout = self._layout
         encoded = np.full((len(rows), len(layout.names)), np.nan, np.float32)
-        encoded[:, 0] = rows[:, 0]
         for sketch, decisions in enumerate(self.sketches):
             chosen = np.flatnonzero(rows[:, 0] == sketch)
             if not len(chosen):
                 continue
             block = np.full((len(chosen), len(layout.names)), np.nan, np.float32)
-            block[:, 0] = sketch
+            block[:, : len(self.sketches)] = 0
+            block[:, sketch] = 1
             for start, stop in layout.levels.values():
                 block[:, start:stop] = 0
             for position, decision in enumerate(decisions):
@@ -256,7 +283,7 @@ class DecisionSpace:
 
 class _FeatureLayout:
     def __init__(self) -> None:
-        self.names: list[str] = ["sketch"]
+        self.names: list[str] = []
         self.starts: list[list[int]] = []
         self.levels: dict[int, tuple[int, int]] = {}
 
@@ -264,6 +291,7 @@ class _FeatureLayout:
 def _feature_layout(sketches: Sequence[Sequence[Decision]]) -> _FeatureLayout:
     """Give the n-th decision of a kind and width the same columns in every sketch."""
     layout = _FeatureLayout()
+    layout.names += [f"sketch{index}" for index in range(len(sketches))]
     slots: dict[tuple[str, int, int], int] = {}
     for decisions in sketches:
         seen: dict[tuple[str, int], int] = {}
