@@ -2,7 +2,7 @@
 
     python -m benchmarks.proposal_rate
 
-Ours: the trees are fitted on really measured rounds, then `propose` is timed on rows that were
+Ours: the processes are fitted on really measured rounds, then `propose` is timed on rows that were
 not tried. Stock: EvolutionarySearch with an XGBModel trained on as many candidates; what it
 scores in one `generate_measure_candidates` is counted inside `predict`. Both may use the same
 cores.
@@ -24,7 +24,7 @@ from tlp.host import plan_cores
 from tlp.measuring.place import LocalPlace
 from tlp.measuring.pool import WorkerPool
 from tlp.metaschedule.targets import parse_target
-from tlp.models.trees import OnlineTrees
+from tlp.models.gaussian import OnlineProcess
 from tlp.processes import native_output_to
 from tlp.records.store import Store, StoredTask
 from tlp.tuning.loop import Budget, Loop
@@ -44,7 +44,7 @@ def ours(name: str, target: dict[str, Any], seed: int, folder: Path) -> dict[str
     store = Store(folder / f"{name}.sqlite")
     store.add_task(StoredTask(state.task.key, name, 1, state.task.flops, "", ()))
     settings = SearchSettings()
-    scorer = OnlineTrees(seed)
+    scorer = OnlineProcess(seed)
     rng = np.random.default_rng(seed)
     plan = plan_cores(int(target["num-cores"]))
     with WorkerPool(subjects, LocalPlace(plan), folder / "references", log_dir=folder) as pool:

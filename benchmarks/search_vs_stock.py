@@ -231,7 +231,7 @@ def race(
     load_tvm()
     # Nobody's clock counts the import of the library it learns with.
     import scipy.linalg
-    import scipy.optimize
+    import scipy.optimize  # noqa: F401
     import xgboost  # noqa: F401
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -87,7 +87,7 @@ def run_loop(states, store, folder, *, trials, picks=4, limits=None, size=1, wat
     from tlp.host import CorePlan, available_cores
     from tlp.measuring.place import LocalPlace
     from tlp.measuring.pool import WorkerPool
-    from tlp.models.trees import OnlineTrees
+    from tlp.models.gaussian import OnlineProcess
     from tlp.tuning.loop import Budget, Loop
     from tlp.tuning.search import SearchSettings
     from tlp.tuning.state import subjects_of
@@ -104,7 +104,7 @@ def run_loop(states, store, folder, *, trials, picks=4, limits=None, size=1, wat
         size=size,
     ) as pool:
         loop = Loop(
-            states, store, pool, OnlineTrees(), watcher or Watcher(), settings,
+            states, store, pool, OnlineProcess(), watcher or Watcher(), settings,
             np.random.default_rng(0),
         )  # fmt: skip
         return loop, loop.run(Budget(trials=trials))

@@ -190,9 +190,7 @@ def test_share_of_cache_lines_by_hand():
     reduction = tile(16, 2)
     space = DecisionSpace([[tile(64, 4), tile(80, 4), reduction], [reduction]], line=16)
     last = [1, 8, 16, 20, 80]
-    rows = [
-        space.row(0, ((1, 1, 1, 64), (1, 1, 80 // inner, inner), (16, 1))) for inner in last
-    ]
+    rows = [space.row(0, ((1, 1, 1, 64), (1, 1, 80 // inner, inner), (16, 1))) for inner in last]
     rows.append(space.row(1, ((16, 1),)))
     expected = [1 / 16, 1 / 2, 1, 20 / 32, 1, 1]  # 80 values fill five lines
     np.testing.assert_allclose(space.line_use(np.stack(rows)), expected)
