@@ -95,7 +95,8 @@ def test_first_picks_cover_whole_cache_lines_where_uniform_ones_hardly_do():
     space = DecisionSpace([sketch], line=16)
     first = run(space, RandomScorer(), wanted=50, picks=10, draws=10)
     uniform = run(space, RandomScorer(), wanted=50, picks=10, draws=1)
-    assert first.random.all() and uniform.random.all()
+    assert first.random.all()
+    assert uniform.random.all()
     use = space.line_use(first.rows)
     assert use[:10].min() > 0.7
     assert (np.diff(use) <= 0).all()
