@@ -1,5 +1,7 @@
 """Errors that a user can cause; every message names the way out."""
 
+import reprlib
+
 
 class TlpError(Exception):
     """Base of all errors that `tlp` reports without a traceback.
@@ -10,9 +12,13 @@ class TlpError(Exception):
     exit_code = 2
 
 
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 60
+
+
 def _short(value: object, limit: int = 80) -> str:
     try:
-        text = repr(value)
+        text = _REPR.repr(value)
     except (RecursionError, ValueError):  # too deep, or an integer of thousands of digits
         text = f"a {type(value).__name__}"
     return text if len(text) <= limit else f"{text[:limit]}..."

@@ -34,10 +34,11 @@ _WORDS: dict[str, frozenset[int]] = {
     "SetScope": frozenset({1}),
     "Tensorize": frozenset({0}),
     "Unannotate": frozenset({0}),
-    "UnsafeHideBufferAccess": frozenset({0}),
     "UnsafeSetDType": frozenset({1}),
     "WriteAt": frozenset({1}),
 }
+# Quoted inputs of these are words too: a tiling structure, an intrinsic, read or write.
+_QUOTED_WORDS = frozenset({"Annotate", "UnsafeHideBufferAccess"})
 _MAX_DEPTH = 8
 _MISSING = object()
 _VARIABLE = re.compile(r"([blv])(0|[1-9][0-9]{0,8})")
@@ -67,6 +68,8 @@ class _Variables:
                 raise StepError(parts.opcode, "outputs", "variables (b0, l1, v2)", text)
             if text in self._known:
                 raise StepError(parts.opcode, "outputs", "new variables", text)
+            if value is not None and letter == "b":
+                raise StepError(parts.opcode, "outputs", "loops or expressions", text)
             self._known[text] = (letter, len(self._known), value)
         known = [self._known[text] for text in texts]
         letters = {letter for letter, _, _ in known}
@@ -221,8 +224,7 @@ def _read_input(variables: _Variables, parts: Parts, value: Any, depth: int = 0)
     if value == "None":
         return "n"
     if len(value) >= 2 and value[0] == value[-1] == '"':
-        # Annotate's value: a tiling structure, an intrinsic, a layout.
-        if parts.opcode == "Annotate":
+        if parts.opcode in _QUOTED_WORDS:
             parts.token(value[1:-1], "inputs")
             return "q"
         return parts.name(value[1:-1], "inputs", "Q")
