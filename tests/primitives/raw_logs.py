@@ -49,6 +49,8 @@ def text(value) -> str:
 
 def before_postprocessing(trace):
     instructions, decisions = trace
-    kinds = [instruction[0] for instruction in instructions]
-    end = kinds.index("EnterPostproc") if "EnterPostproc" in kinds else len(kinds)
+    end = next(
+        (i for i, item in enumerate(instructions) if item and item[0] == "EnterPostproc"),
+        len(instructions),
+    )
     return [instructions[:end], [decision for decision in decisions if decision[0] < end]]

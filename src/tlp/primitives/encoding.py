@@ -80,6 +80,9 @@ class Encoding:
             )
         if self.scale not in ("raw", "log2"):
             raise EncodingError(f"encoding {self.name!r}: scale is raw or log2, not {self.scale!r}")
+        for field in ("numbers", "length"):
+            if not isinstance(getattr(self, field), int):
+                raise EncodingError(f"encoding {self.name!r}: {field} is a whole number")
         if self.numbers < 0 or self.length < 1:
             raise EncodingError(
                 f"encoding {self.name!r}: length must be positive and numbers not negative"
@@ -122,13 +125,19 @@ class Encoding:
             return cls(
                 **{
                     **content,
-                    "kinds": tuple(content["kinds"]),
-                    "tokens": tuple(content["tokens"]),
+                    "kinds": _texts(content["kinds"]),
+                    "tokens": _texts(content["tokens"]),
                     "words": tuple((str(s), str(w), int(n)) for s, w, n in content["words"]),
                 }
             )
         except (TypeError, ValueError) as error:
             raise EncodingError(f"malformed encoding: {error}") from error
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"expected a list of words, found {values!r}")
+    return tuple(values)
 
 
 PAPER_CPU = Encoding(

@@ -19,7 +19,7 @@ A *form* is the JSON's shape as text; each letter stands for one value:
   one that was not decided, with zero for the value
 ``B`` ``L`` ``V`` new variables with consecutive numbers: the first and how many, in ``numbers``
   (``V``: in ``variables``)
-``!`` before a variable that is not called by its number: its text is one of ``names``
+``!`` before variables that are not called by their numbers: their texts are in ``names``
 ``[`` ``]`` a list
 ==== ======================================================================================
 """
@@ -40,7 +40,6 @@ from tlp.primitives.vocabulary import LOOP_ANNOTATIONS
 MAX_INTEGER = 2**53
 _MAX_DEPTH = 8
 _PRAGMA = re.compile(r"([^$]*)\$(0|-?[1-9][0-9]{0,14})")
-_LETTER_OF_RUN = {"b": "B", "l": "L", "v": "V"}
 
 
 class Parts:
@@ -155,14 +154,20 @@ class Parts:
                 form = "d"
         if text is None:
             return form
-        # The class is said anew, since the text may tell another.
         self.names.append(text)
         return f"!{form}"
 
-    def run(self, letter: str, first: int, count: int) -> str:
-        """New variables with consecutive numbers."""
-        (self.variables if letter == "v" else self.numbers).extend([first, count])
-        return _LETTER_OF_RUN[letter]
+    def run(self, letter: str, first: int, texts: list[str]) -> str:
+        """New variables of one class with consecutive numbers."""
+        (self.variables if letter == "v" else self.numbers).extend([first, len(texts)])
+        if texts == _usual(letter, first, len(texts)):
+            return letter.upper()
+        self.names.extend(texts)
+        return f"!{letter.upper()}"
+
+
+def _usual(letter: str, first: int, count: int) -> list[str]:
+    return [f"{letter}{number}" for number in range(first, first + count)]
 
 
 def _text(opcode: str, field: str, value: str) -> str:
@@ -210,15 +215,20 @@ class _Filler:
             elif letter == "w":
                 next(self._tokens)
             elif letter in "BLV":
-                source = self._variables if letter == "V" else self._numbers
-                first, count = int(next(source)), int(next(source))
-                items.extend(f"{letter.lower()}{first + i}" for i in range(count))
+                items.extend(self._run(letter))
             elif letter == "!":
-                self._item(next(letters))
-                items.append(next(self._names))
+                items.extend(self._renamed(next(letters)))
             else:
                 items.append(self._item(letter))
         return items
+
+    def _renamed(self, letter: str) -> list[str]:
+        usual = self._run(letter) if letter in "BLV" else [self._item(letter)]
+        return [next(self._names) for _ in usual]
+
+    def _run(self, letter: str) -> list[str]:
+        source = self._variables if letter == "V" else self._numbers
+        return _usual(letter.lower(), int(next(source)), int(next(source)))
 
     def _item(self, letter: str) -> Any:
         if letter == "#":

@@ -72,14 +72,10 @@ class _Variables:
                 raise StepError(parts.opcode, "outputs", "loops or expressions", text)
             self._known[text] = (letter, len(self._known), value)
         known = [self._known[text] for text in texts]
+        # The decision stands before the outputs: its values are not said twice.
         letters = {letter for letter, _, _ in known}
-        usual = all(
-            text == f"{letter}{number}"
-            for text, (letter, number, _) in zip(texts, known, strict=True)
-        )
-        if texts and usual and len(letters) == 1:
-            # The decision stands before the outputs: its values are not said twice.
-            return parts.run(letters.pop(), first, len(texts))
+        if len(letters) == 1:
+            return parts.run(letters.pop(), first, texts)
         return "".join(
             parts.variable(letter, number, None, _odd(text, letter, number))
             for text, (letter, number, _) in zip(texts, known, strict=True)

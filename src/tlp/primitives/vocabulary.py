@@ -34,7 +34,7 @@ METASCHEDULE_KINDS: dict[str, str] = {
     "SamplePerfectTile": "sample_tile",
     "SamplePartitionedTile": "sample_partitioned_tile",
     "SampleComputeLocation": "sample_compute_location",
-    # What is looked up. "SBlock" is the name since TVM 0.23 or so, "Block" before.
+    # What is looked up. Older versions of TVM say "Block" for "SBlock".
     "GetBlock": "get_block",
     "GetSBlock": "get_block",
     "GetLoops": "get_loops",
