@@ -14,8 +14,7 @@ DATA = Path(__file__).parents[1] / "data" / "primitives"
 SHARED = Path(os.environ.get("TLP_SHARED", Path(__file__).parents[3] / "shared"))
 
 ANSOR_STEPS = [
-    json.loads(line)["i"][1][1]
-    for line in (DATA / "ansor_records.jsonl").read_text().splitlines()
+    json.loads(line)["i"][1][1] for line in (DATA / "ansor_records.jsonl").read_text().splitlines()
 ]
 TRACES = [
     json.loads(line)[1][0]

@@ -215,7 +215,9 @@ _odd_values = st.one_of(
     st.integers(-2, 3),
     st.sampled_from([2**53, 2**60, -(2**70), 10**400]),
     st.floats(),
-    st.sampled_from(["b0", "l1", "v3", "v", "l", "b01", "None", '""', '"', "", "\ud800", "EnterPostproc"]),
+    st.sampled_from(
+        ["b0", "l1", "v3", "v", "l", "b01", "None", '""', '"', "", "\ud800", "EnterPostproc"]
+    ),
     st.text(max_size=4),
     st.recursive(st.integers(0, 3), lambda inner: st.lists(inner, max_size=3), max_leaves=8),
     st.integers(1, 900).map(lambda depth: _nested(depth)),

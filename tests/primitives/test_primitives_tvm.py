@@ -76,6 +76,9 @@ def test_instructions_that_search_does_not_use_come_back(tvm, matmul_mod):
     schedule = Schedule(matmul_mod)
     (block,) = schedule.get_child_blocks(schedule.get_sblock("root"))
     rows, columns, depth = schedule.get_loops(block)
+    schedule.annotate(depth, "pragma_a", [1, 2])
+    schedule.annotate(depth, "weight", 0.5)
+    schedule.unroll(depth)
     schedule.reindex_cache_read(block, 0, "shared", lambda i, j, k: (k, i))
     schedule.cache_write(block, 0, "local")
     schedule.storage_align(block, 0, -2, 8, 4)
@@ -84,11 +87,8 @@ def test_instructions_that_search_does_not_use_come_back(tvm, matmul_mod):
     schedule.reorder_block_iter_var(block, [1, 0, 2])
     schedule.transform_layout(block, ("write", 0), lambda i, j: (j, i))
     schedule.sample_partitioned_tile(rows, 3, 0, 4)
-    schedule.loop_partition(columns, [2, 4])
     schedule.split(rows, [None, 4], preserve_unit_iters=False, disable_predication=True)
-    schedule.annotate(depth, "pragma_a", [1, 2])
-    schedule.annotate(depth, "weight", 0.5)
-    schedule.unroll(depth)
+    schedule.loop_partition(columns, [2, 4])
     _, primitives = written(plain(schedule.trace.as_json()))
 
     parts = {primitive.opcode: primitive for primitive in primitives}
