@@ -14,7 +14,7 @@ from typing import Any
 
 from tlp.errors import StepError
 from tlp.primitives.form import Parts, fill
-from tlp.primitives.primitive import Framework, Primitive
+from tlp.primitives.primitive import Framework, Primitive, Schedule
 from tlp.primitives.vocabulary import METASCHEDULE_KINDS, METASCHEDULE_LOOP_TOKENS, UNKNOWN
 
 POSTPROCESSING = "EnterPostproc"
@@ -86,7 +86,7 @@ def _odd(text: str, letter: str, number: int) -> str | None:
     return None if text == f"{letter}{number}" else text
 
 
-def read_trace(trace: Any) -> tuple[Primitive, ...]:
+def read_trace(trace: Any) -> Schedule:
     """The primitives of a trace before its postprocessing.
 
     Parameters

@@ -85,6 +85,9 @@ class Primitive:
         return " ".join([f"{self.opcode}[{numbers}]", *self.tokens, *map(json.dumps, self.names)])
 
 
+Schedule = tuple[Primitive, ...]
+"""A sequence of primitives of one framework: what was done to one workload."""
+
 PRIMITIVE_SCHEMA: dict[str, str] = {
     "framework": "string",
     "opcode": "string",
