@@ -4,7 +4,7 @@ import copy
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from raw_logs import ANSOR_STEPS, handed_files, json_lines, text
 
@@ -146,6 +146,7 @@ def _nested(depth):
     return value
 
 
+@settings(max_examples=300, deadline=None)
 @given(
     step=st.sampled_from([step for steps in ANSOR_STEPS for step in steps] + [["XYZ", 1, "a"]]),
     place=st.integers(0, 5),

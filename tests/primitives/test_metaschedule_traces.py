@@ -232,7 +232,7 @@ def _nested(depth):
     return value
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(
     source=st.integers(0, len(_SOURCES) - 1),
     place=st.integers(0, 2000),

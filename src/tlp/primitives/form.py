@@ -194,7 +194,7 @@ class _Filler:
     def segments(self) -> list[list[Any]]:
         try:
             segments = [self._items(iter(part)) for part in self._primitive.form.split(";")]
-        except (StopIteration, KeyError, ValueError, TypeError, OverflowError) as error:
+        except (StopIteration, LookupError, ValueError, TypeError, ArithmeticError) as error:
             raise StepError(
                 self._primitive.opcode, "form", "a form that fits", self._primitive.form
             ) from error
