@@ -1,5 +1,7 @@
 """Errors that a user can cause; every message names the way out."""
 
+import reprlib
+
 
 class TlpError(Exception):
     """Base of all errors that `tlp` reports without a traceback.
@@ -8,6 +10,18 @@ class TlpError(Exception):
     """
 
     exit_code = 2
+
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 60
+
+
+def _short(value: object, limit: int = 80) -> str:
+    try:
+        text = _REPR.repr(value)
+    except (RecursionError, ValueError):  # too deep, or an integer of thousands of digits
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 class MissingExtraError(TlpError):
@@ -27,6 +41,30 @@ class TargetError(TlpError):
 
 class WorkDirError(TlpError):
     """A work folder is missing, damaged or belongs to another run."""
+
+
+class StepError(TlpError, ValueError):
+    """A transform step, a trace's instruction or a primitive is malformed.
+
+    Parameters
+    ----------
+    opcode
+        Name of the step or instruction.
+    field
+        Which of its fields; empty if it is the whole.
+    expected
+        What should have been there.
+    found
+        What was there.
+    """
+
+    def __init__(self, opcode: str, field: str, expected: str, found: object) -> None:
+        place = f"{opcode[:40]}, field {field}" if field else opcode[:40]
+        super().__init__(f"{place}: expected {expected}, found {_short(found)}")
+
+
+class EncodingError(TlpError):
+    """An encoding is malformed, of another version, or does not fit the primitives."""
 
 
 class MeasureError(TlpError):

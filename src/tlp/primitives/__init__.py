@@ -1,0 +1,1 @@
+"""The schedule language: primitives of both frameworks, and their encoding to arrays."""
