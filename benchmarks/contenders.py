@@ -10,7 +10,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from tlp.measuring.worker import candidate_arrays
 from tlp.metaschedule.arguments import describe_arguments
 from tlp.metaschedule.build import build_candidate
 from tlp.metaschedule.replay import replay
-from tlp.metaschedule.sketches import Design, make_design
+from tlp.metaschedule.sketches import Design, make_design, skeleton
 from tlp.models.gaussian import OnlineProcess
 from tlp.models.scorer import RandomScorer, Scorer
 from tlp.networks.tasks import Task
@@ -36,6 +36,9 @@ from tlp.tuning.decisions import Decisions
 from tlp.tuning.loop import Budget, Loop
 from tlp.tuning.search import SearchSettings
 from tlp.tuning.state import make_states, restore_start, subjects_of
+
+# MutateParallel of TVM's default rules for a CPU.
+_JOBS_A_CORE = 16
 
 
 @dataclass(frozen=True)
@@ -191,6 +194,29 @@ def stock_warm16(
     return stock_contender("stock-warm16", task, target, seed, trials, folder, batch=16, warmup=16)
 
 
+def with_parallel_extents(design: Design) -> Design:
+    """The design, then its sketches with each other extent that stock's MutateParallel may set.
+
+    Stock changes how far loops are fused for threads, a constant of the sketch and no decision;
+    a program of its choice is measured exactly only if the workers know that sketch.
+    """
+    from tvm.s_tir.schedule import Instruction, Trace
+
+    found = {sketch.skeleton: sketch for sketch in design.sketches}
+    most = _JOBS_A_CORE * int(design.target.attrs.get("num-cores", 1))
+    for sketch in design.sketches:
+        for extent in range(1, most + 1):
+            instructions = [
+                Instruction(i.kind, [i.inputs[0], extent], i.attrs, i.outputs)
+                if i.kind.name == "Annotate" and i.attrs[0] == "meta_schedule.parallel"
+                else i
+                for i in sketch.instructions
+            ]
+            text = skeleton(Trace(instructions, {}))
+            found.setdefault(text, replace(sketch, instructions=tuple(instructions), skeleton=text))
+    return replace(design, sketches=tuple(found.values()))
+
+
 def stock_contender(
     name: str,
     task: Task,
@@ -216,6 +242,7 @@ def stock_contender(
     folder.mkdir(parents=True, exist_ok=True)
     with native_output_to(folder / "tvm.log"):
         (state,) = make_states([task], target)
+        state.design = with_parallel_extents(state.design)
         pool = WorkerPool(
             subjects_of([state]), LocalPlace(plan), folder / "references", log_dir=folder
         )
@@ -351,7 +378,7 @@ def remeasure(
     set_tvm_threads(plan.run)
     pin_process(plan.work)
     place = LocalPlace(plan)
-    design = make_design(task.mod, target)
+    design = with_parallel_extents(make_design(task.mod, target))
     arguments = describe_arguments(task.mod)
     builds = [
         build_candidate(replay(design, sketch, decisions).schedule.mod, design.target)
