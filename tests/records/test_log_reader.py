@@ -150,6 +150,12 @@ def test_what_is_no_record_is_refused_with_the_reason(line, reason):
     assert reason in batch.rejected[0][1]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line_and_of_that_only():
+    batch = Whole().read(b"\xef\xbb\xbf" + ANSOR[0], b"\xef\xbb\xbf" + ANSOR[0], ANSOR[0])
+    assert batch.lines.tolist() == [1, 3]
+    assert Whole().read(b"\xef\xbb\xbf").blank == 1
+
+
 def test_blank_and_comment_lines_and_windows_ends():
     whole = Whole()
     batch = whole.read("# said", "", " \t", "  # also", record() + "\r")
