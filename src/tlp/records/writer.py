@@ -238,12 +238,13 @@ class Writer:
 
     def encoding(self) -> Encoding:
         """The default encoding of all that is on disk."""
-        primitives = [
+        # One part at a time: many distinct ones must not fill the memory.
+        primitives = (
             Primitive.from_row(row)
             for part in range(self.progress.parts)
             for row in read_part(self.folder, "primitives", part).to_pylist()
-        ]
-        used = np.zeros(len(primitives), np.int64)
+        )
+        used = np.zeros(self.progress.primitives, np.int64)
         used[: len(self.used)] = self.used
         counted = np.array(sorted(self.lengths.items()), np.int64).reshape(-1, 2)
         return fit_counts(primitives, used, (counted[:, 0], counted[:, 1]), name="default")
