@@ -31,6 +31,17 @@ PART_ROWS = 131_072
 _PART_VALUES = 8_000_000
 _PART_PRIMITIVES = 50_000
 _PROGRESS = "progress.json"
+# What the manifest of a data set has, whoever reads it.
+_NEEDED: dict[str, type] = {
+    "parts": str,
+    "identity": str,
+    "fingerprint": str,
+    "rows": int,
+    "number_of_parts": int,
+    "encoding": dict,
+    "counts": dict,
+    "sources": list,
+}
 
 
 @dataclass
@@ -384,6 +395,11 @@ def read_manifest(out: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise RecordsError(f"{path} is not the manifest of a data set of tlp")
+    missing = [name for name, type_ in _NEEDED.items() if not isinstance(found.get(name), type_)]
+    if found.get("version") == VERSION and missing:
+        raise RecordsError(
+            f"{path} is damaged (no {', '.join(missing)}); import the logs anew with --replace"
+        )
     if found.get("version") != VERSION:
         raise RecordsError(
             f"{out} has version {found.get('version')}, this tlp reads {VERSION}: import anew"
