@@ -255,6 +255,22 @@ def test_a_manifest_that_lacks_something_is_damaged(tmp_path, name):
     assert import_logs([log], out, replace=True).manifest["rows"] == len(ANSOR)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        lambda i: record(key=f"{i}" + "k" * 5000),
+        lambda i: record(steps=[["XX", f"{i}" + "n" * 5000]]),
+    ],
+)
+def test_long_texts_fill_parts(tmp_path, monkeypatch, line):
+    from tlp.records import logs, writer
+
+    monkeypatch.setattr(logs, "BLOCK", 10_000)
+    monkeypatch.setattr(writer, "_PART_TEXT", 50_000)
+    log = write_log(tmp_path / "a.json", *map(line, range(100)))
+    assert import_logs([log], tmp_path / "out", jobs=1).manifest["number_of_parts"] > 5
+
+
 def test_a_time_after_the_year_9999_is_read(tmp_path):
     import_logs([write_log(tmp_path / "a.json", record(stamp=2**40 - 1))], tmp_path / "out")
     assert [row.time for row in tlp.records.open(tmp_path / "out")] == [2**40 - 1]

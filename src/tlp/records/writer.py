@@ -30,6 +30,7 @@ from tlp.tuning.workdir import write_json
 PART_ROWS = 131_072
 _PART_VALUES = 8_000_000
 _PART_PRIMITIVES = 50_000
+_PART_TEXT = 64 * 2**20
 _PROGRESS = "progress.json"
 # What the manifest of a data set has, whoever reads it.
 _NEEDED: dict[str, type] = {
@@ -157,7 +158,8 @@ class Writer:
         self._batches: list[tuple[Batch, NDArray[np.int32], NDArray[np.int32]]] = []
         self._new_primitives: list[Primitive] = []
         self._new_tasks: list[dict[str, Any]] = []
-        self._rows = self._values = 0
+        # Bytes of the new primitives and tasks, any of which may be as long as a line.
+        self._rows = self._values = self._text = 0
 
     def counts(self, source: int) -> Counts:
         """Counts of a file."""
@@ -202,6 +204,7 @@ class Writer:
             self._rows >= self._part_rows
             or self._values >= _PART_VALUES
             or len(self._new_primitives) >= _PART_PRIMITIVES
+            or self._text >= _PART_TEXT
         ):
             self.flush()
 
@@ -223,6 +226,7 @@ class Writer:
         if number is None:
             number = self._primitives[key] = len(self._primitives)
             self._new_primitives.append(primitive)
+            self._text += len(text)
         return number
 
     def _map_tasks(
@@ -237,6 +241,7 @@ class Writer:
             if key not in self._tasks:
                 self._tasks[key] = len(self._tasks)
                 self._new_tasks.append(row)
+                self._text += sum(len(value) for value in row.values() if isinstance(value, str))
             numbers[local] = self._tasks[key]
         return numbers[tasks]
 
