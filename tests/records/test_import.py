@@ -199,6 +199,98 @@ def test_a_damaged_manifest_is_named_and_the_way_out_works(tmp_path):
         import_logs([log], tmp_path / "foreign", replace=True)
 
 
+def lost(name):
+    def change(parts):
+        path = sorted(parts.glob(name))[0]
+        path.unlink()
+
+    return change
+
+
+def cut(name):
+    def change(parts):
+        path = sorted(parts.glob(name))[0]
+        path.write_bytes(path.read_bytes()[:50])
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(lost(f"{name}-*.parquet") for name in ("rows", "tasks", "primitives")),
+        *(cut(f"{name}-*.parquet") for name in ("rows", "tasks", "primitives")),
+        *(
+            lambda parts, text=text: (parts / "progress.json").write_text(text)
+            for text in ("", "{", "[]", "{}", '{"counts": [{"x": 1}]}')
+        ),
+        lambda parts: (parts / "a-b.parquet").write_text(""),
+        lambda parts: (parts.parent / ".manifest.json.123").write_text("{"),
+    ],
+)
+def test_whatever_a_stopped_import_left_the_same_command_goes_on(many, tmp_path, damage):
+    out = tmp_path / "out"
+
+    def stop(share, lines, rows):
+        if rows > 1500:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_logs([many], out, jobs=1, part_rows=400, on_progress=stop)
+    damage(next(out.glob("parts-*")))
+    assert import_logs([many], out, jobs=1).manifest["rows"] == 2991
+    import_logs([many], tmp_path / "whole", jobs=1)
+    assert everything(out) == everything(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["parts", "identity", "rows", "number_of_parts", "encoding"])
+def test_a_manifest_that_lacks_something_is_damaged(tmp_path, name):
+    log, out = write_log(tmp_path / "a.json", *ANSOR), tmp_path / "out"
+    import_logs([log], out)
+    content = json.loads((out / "manifest.json").read_text())
+    for value in (None, [[]]):
+        (out / "manifest.json").write_text(json.dumps({**content, name: value}))
+        with pytest.raises(RecordsError, match=rf"manifest.json is damaged \(no {name}"):
+            tlp.records.open(out)
+    assert import_logs([log], out, replace=True).manifest["rows"] == len(ANSOR)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        lambda i: record(key=f"{i}" + "k" * 5000),
+        lambda i: record(steps=[["XX", f"{i}" + "n" * 5000]]),
+    ],
+)
+def test_long_texts_fill_parts(tmp_path, monkeypatch, line):
+    from tlp.records import logs, writer
+
+    monkeypatch.setattr(logs, "BLOCK", 10_000)
+    monkeypatch.setattr(writer, "_PART_TEXT", 50_000)
+    log = write_log(tmp_path / "a.json", *map(line, range(100)))
+    assert import_logs([log], tmp_path / "out", jobs=1).manifest["number_of_parts"] > 5
+
+
+def test_a_time_after_the_year_9999_is_read(tmp_path):
+    import_logs([write_log(tmp_path / "a.json", record(stamp=2**40 - 1))], tmp_path / "out")
+    assert [row.time for row in tlp.records.open(tmp_path / "out")] == [2**40 - 1]
+
+
+def test_names_that_are_no_unicode_are_refused(tmp_path):
+    log = write_log(tmp_path / "a.json", record())
+    with pytest.raises(RecordsError, match="--platform is no UTF-8"):
+        import_logs([log], tmp_path / "out", platform="a\udcff")
+    (tmp_path / "map.json").write_text('{"a": "\\ud800"}')
+    with pytest.raises(RecordsError, match="no Unicode"):
+        NetworkMap.read(tmp_path / "map.json")
+
+
+def test_a_place_where_nothing_can_be_written_is_named(tmp_path):
+    log = write_log(tmp_path / "a.json", record())
+    with pytest.raises(RecordsError, match="cannot be written to"):
+        import_logs([log], log / "out")
+
+
 def test_a_data_set_among_the_logs_is_no_log(tmp_path):
     write_log(tmp_path / "logs" / "a.json", record(), "{")
     for _ in range(2):

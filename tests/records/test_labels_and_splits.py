@@ -117,6 +117,19 @@ def test_a_held_out_network_takes_what_it_shares_along(data):
     assert splits.split(data, ["ResNet18"], valid=0.2, seed=1).valid != found.valid
 
 
+def test_spellings_of_a_network_are_held_out_together(tmp_path):
+    folder = tmp_path / "logs"
+    for name in ("a/ResNet-18", "b/resnet_18", "b/vgg"):
+        write_log(folder / f"{name}.json", record(name))
+    import_logs([folder], tmp_path / "out")
+    data = tlp.records.open(tmp_path / "out")
+    assert {name: len(keys) for name, keys in data.networks.items()} == {"ResNet-18": 2, "vgg": 1}
+    assert set(splits.split(data, ["resnet18"]).test) == {key("a/ResNet-18"), key("b/resnet_18")}
+    for one in splits.folds(data, 2):
+        assert len(one.test) + len(one.train) == 3
+        assert len(one.test) in (1, 2)
+
+
 def test_folds_hold_every_network_out_once(data):
     found = splits.folds(data, 3)
     assert sorted(name for one in found for name in one.held_out) == ["VGG16", "dcgan", "resnet_18"]
@@ -139,13 +152,16 @@ def test_split_files_name_keys_and_know_their_data(data, tmp_path):
     import_logs([write_log(tmp_path / "o.json", record())], tmp_path / "other")
     with pytest.raises(RecordsError, match="repeat tlp split"):
         splits.load(path, tlp.records.open(tmp_path / "other"))
-    path.write_text("{}")
-    with pytest.raises(RecordsError, match="no split"):
-        splits.load(path, data)
+    for content in ({}, {"format": splits.FORMAT, "version": 1, "splits": []}):
+        path.write_text(json.dumps(content))
+        with pytest.raises(RecordsError, match="no split"):
+            splits.load(path, data)
 
 
 def test_unknown_names_list_the_known_ones(data):
     with pytest.raises(RecordsError, match="Known are: VGG16, dcgan, resnet_18"):
         splits.split(data, ["alexnet"])
+    with pytest.raises(RecordsError, match=r"validation takes all"):
+        splits.split(data, ["dcgan"], valid=0.999999)
     with pytest.raises(RecordsError, match="nothing is left"):
         splits.split(data, ["vgg16", "dcgan", "resnet18"])

@@ -6,10 +6,11 @@ import gzip
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from log_files import record, write_log
+from log_files import METASCHEDULE, record, write_log
 
 from tlp.errors import RecordsError
 from tlp.records import logs
@@ -78,6 +79,15 @@ def test_lines_before_a_damage_are_kept(tmp_path, pack):
     assert [line for _, line in good] == whole.split(b"\n")[: len(good)]
 
 
+def test_what_follows_an_archive_takes_no_line_along(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(gzip.compress(b"one\ntwo\n") + gzip.compress(b"three\n") + bytes(100))
+    *good, (number, reason) = lines_of(path)
+    assert good == [(1, b"one"), (2, b"two"), (3, b"three")]
+    assert number == 4
+    assert "damaged" in reason
+
+
 def test_folders_databases_repositories_and_other_files(tmp_path):
     root = tmp_path / "logs"
     write_log(root / "own__repo__results_net.json", record())
@@ -107,6 +117,67 @@ def test_names_that_are_no_text_and_links_back_up(tmp_path):
     assert found.stem == r"o\xff__r\xfe__n\xfdet"
     assert not others
     assert import_logs([root], tmp_path / "out").manifest["rows"] == 1
+
+
+def test_links_keep_their_names_wherever_they_lead(tmp_path):
+    """Stores of large files keep them under digests and link to them."""
+    store, root = tmp_path / "store", tmp_path / "logs"
+    write_log(store / "f3a1", *METASCHEDULE)
+    write_log(store / "07bc", "x")
+    write_log(store / "more" / "net.json", record())
+    for name, target in {
+        "db/database_tuning_record.json": "f3a1",
+        "db/database_workload.json": "07bc",
+        "more": "more",
+        "again": "more",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).symlink_to(store / target)
+    found, others = find_logs([root])
+    assert [(log.name, log.stem) for log in found] == [
+        ("logs/again/net.json", "net"),
+        ("logs/db/database_tuning_record.json", "db"),
+    ]
+    assert found[1].workloads == root / "db" / "database_workload.json"
+    assert not others
+    (alone,), _ = find_logs([root / "db" / "database_tuning_record.json"])
+    assert (alone.stem, alone.workloads) == ("db", found[1].workloads)
+
+
+def test_folders_that_link_to_each_other_are_read_once(tmp_path):
+    folders = [tmp_path / "logs" / str(number) for number in range(12)]
+    for folder in folders:
+        write_log(folder / "a.json", record())
+    for folder in folders:
+        for other in folders:
+            (folder / other.name).symlink_to(other)
+    assert len(find_logs([tmp_path / "logs"])[0]) == 12
+
+
+def test_folders_of_one_name_are_different_origins(tmp_path):
+    for machine, seconds in (("one", 1e-3), ("two", 2e-3)):
+        write_log(tmp_path / "all" / machine / "logs" / "net.json", record(costs=[seconds]))
+    write_log(tmp_path / "all" / "own__repo" / "a" / "x.json", record())
+    write_log(tmp_path / "all" / "own__repo" / "b" / "x.json", record())
+    for given in ([tmp_path / "all"], [tmp_path / "all" / one / "logs" for one in ("one", "two")]):
+        origins = {log.origin for log in find_logs(given)[0]}
+        folders = {str(tmp_path / "all" / one / "logs") for one in ("one", "two")}
+        assert origins - {"own/repo"} == folders
+
+
+def test_what_is_neither_file_nor_folder_is_named(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RecordsError, match="neither a file nor a folder"):
+        find_logs([tmp_path / "pipe"])
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    def refuse(folder):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(RecordsError, match="cannot be read"):
+        find_logs([tmp_path])
 
 
 def test_what_is_not_there_is_named(tmp_path):

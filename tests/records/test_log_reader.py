@@ -221,3 +221,12 @@ def test_a_reader_forgets_when_it_knows_too_much(monkeypatch):
         (row,) = whole.rows(batch)
         assert row[2][0].numbers[3] == factor
     assert len(names) > 3
+
+
+def test_a_reader_forgets_what_it_refused(monkeypatch):
+    from tlp.records import reader
+
+    monkeypatch.setattr(reader, "_REMEMBERED", 4000)
+    whole = Whole()
+    rounds = {whole.read(record(key=f"k{i}")[:50] + ", [[], [[").reader for i in range(100)}
+    assert len(rounds) > 3

@@ -76,6 +76,66 @@ def test_names_do_not_count_and_everything_computed_does(tvm, old, new, same):
     assert (keys[0] == keys[1]) is same
 
 
+ELEMENTS = """
+@I.ir_module
+class Module:
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((32, 64), "float32"), C: T.Buffer((32, 64), "float32")):
+        for i, j in T.grid(32, 64):
+            with T.sblock("name"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                {}
+"""
+
+
+def of_block(tvm, text):
+    lines = text.replace("\n", "\n" + " " * 16)
+    return of_tvm(tvm, tvm.script.from_source(ELEMENTS.format(lines)))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            "if A[vi, vj] > T.float32(0):\n    C[vi, vj] = A[vi, vj]\n    C[vi, 0] = T.float32(1)",
+            "if A[vi, vj] > T.float32(0):\n    C[vi, vj] = A[vi, vj]\nC[vi, 0] = T.float32(1)",
+        ),
+        ("C[vi, vj] = A[vi, vj]", "T.where(i * 64 + j < 100)\nC[vi, vj] = A[vi, vj]"),
+        (
+            "T.where(i * 64 + j < 100)\nC[vi, vj] = A[vi, vj]",
+            "T.where(i * 64 + j < 200)\nC[vi, vj] = A[vi, vj]",
+        ),
+        (
+            'S = T.match_buffer(A[vi, vj], (), "float32")\nC[vi, vj] = S[()]',
+            'S = T.match_buffer(A[vi, 0], (), "float32")\nC[vi, vj] = S[()]',
+        ),
+        (
+            "for k in T.serial(0, 8):\n    C[vi, k] = A[vi, k]",
+            "for k in T.serial(0, 8, step=2):\n    C[vi, k] = A[vi, k]",
+        ),
+        (
+            'C[vi, vj] = T.max(A[vi, vj], T.float32("-inf"))',
+            'C[vi, vj] = T.max(A[vi, vj], T.float32("inf"))',
+        ),
+        (
+            "while C[vi, vj] < A[vi, vj]:\n    C[vi, vj] = C[vi, vj] + T.float32(1)",
+            "while C[vi, vj] < A[vi, 0]:\n    C[vi, vj] = C[vi, vj] + T.float32(1)",
+        ),
+        ("C[vi, vj] = A[vi, vj >> 1]", "C[vi, vj] = A[vi, vj << 1]"),
+    ],
+)
+def test_what_chooses_where_and_whether_to_compute_counts(tvm, one, other):
+    keys = {of_block(tvm, text).key for text in (one, one, other)}
+    assert len(keys) == 2
+
+
+def test_steps_count_in_flops_and_loops_without_an_end_have_none(tvm):
+    loop = "for k in T.serial(0, 8, step=3):\n    C[vi, k] = A[vi, k] + T.float32(1)"
+    assert of_block(tvm, loop).flops == 32 * 64 * 3
+    loop = "while C[vi, vj] < A[vi, vj]:\n    C[vi, vj] = C[vi, vj] + T.float32(1)"
+    assert of_block(tvm, loop).flops is None
+
+
 def to_new_format(graph):
     """The old format's nodes as the new format has them."""
     nodes = []

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from tlp.primitives.encoding import Encoding, fit_counts
 from tlp.primitives.primitive import Framework, Primitive
 from tlp.primitives.table import pad
+from tlp.records.names import normal
 from tlp.records.parts import read_batches, read_part
+from tlp.records.schema import ROWS, arrow_schema
 from tlp.records.status import Status
 from tlp.records.writer import read_manifest
 
@@ -167,11 +169,13 @@ class DataSet:
 
     @cached_property
     def networks(self) -> dict[str, tuple[str, ...]]:
-        """Workload keys of each network, by name."""
+        """Workload keys of each network, by name; names that differ in case, _ and - are one."""
         found: dict[str, dict[str, None]] = {}
+        names: dict[str, str] = {}
         for task in self.tasks:
             if task.network is not None:
-                found.setdefault(task.network, {})[task.workload] = None
+                name = names.setdefault(normal(task.network), task.network)
+                found.setdefault(name, {})[task.workload] = None
         return {name: tuple(found[name]) for name in sorted(found)}
 
     @cached_property
@@ -202,9 +206,13 @@ class DataSet:
 
     def rows(self) -> Iterator[Row]:
         """Iterate over all rows in the order of the logs."""
+        time_type = arrow_schema(ROWS).field("time").type
         for part in range(self.manifest["number_of_parts"]):
             for batch in read_batches(self._folder, "rows", part, 4096):
-                columns = [batch.column(name).to_pylist() for name in batch.schema.names]
+                *others, times = batch.columns
+                # As a number: Python's dates end with the year 9999. Parquet has no seconds.
+                seconds = times.cast(time_type).cast("int64")
+                columns = [column.to_pylist() for column in (*others, seconds)]
                 for task, line, sequence, latencies, status, error, time in zip(
                     *columns, strict=True
                 ):
@@ -215,7 +223,7 @@ class DataSet:
                         tuple(latencies),
                         Status(status),
                         error,
-                        None if time is None else int(time.timestamp()),
+                        time,
                     )
 
     def arrays(

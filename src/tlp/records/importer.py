@@ -17,14 +17,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tlp.disk import full_disk_reported
+from tlp.disk import full_disk_reported, says_full
 from tlp.errors import MeasureError, RecordsError
 from tlp.host import available_cores
 from tlp.primitives.vocabulary import VOCABULARY_VERSION
 from tlp.records.ansor_log import AUTOTVM, TaskInfo
 from tlp.records.logs import MANIFEST, LogFile, digest, find_logs, read_blocks
 from tlp.records.metaschedule_log import read_workloads
-from tlp.records.names import NetworkMap
+from tlp.records.names import NetworkMap, is_text
 from tlp.records.parallel import Item, read_elsewhere, read_here
 from tlp.records.schema import VERSION
 from tlp.records.writer import PART_ROWS, Counts, Writer, commit, read_manifest
@@ -94,6 +94,8 @@ def import_logs(
     RecordsError
         If there are no logs or no rows in them, or ``out`` holds something else.
     """
+    if platform is not None and not is_text(platform):
+        raise RecordsError("the name given with --platform is no UTF-8")
     logs, others = find_logs(paths, out)
     networks = networks or NetworkMap()
     networks.check(log.stem for log in logs)
@@ -110,7 +112,12 @@ def import_logs(
         for left in out.glob("parts-*"):
             if left not in (parts, kept):
                 shutil.rmtree(left)
-        run = _Import(logs, parts, platform, networks, part_rows)
+        try:
+            run = _Import(logs, parts, platform, networks, part_rows)
+        except (RecordsError, ValueError, TypeError, KeyError, AttributeError):
+            # What a stopped import left is damaged: begin anew.
+            shutil.rmtree(parts)
+            run = _Import(logs, parts, platform, networks, part_rows)
         resumed = run.writer.progress.parts > 0
         try:
             run.read(jobs or _fitting_jobs(logs), on_progress)
@@ -157,7 +164,7 @@ def _check(out: Path, identity: str, replace: bool) -> None:
 
 
 def _ours(entry: Path) -> bool:
-    return entry.name.startswith("parts-") or entry.name in (".lock", "splits")
+    return entry.name.startswith(("parts-", f".{MANIFEST}.")) or entry.name in (".lock", "splits")
 
 
 def _current(out: Path, replace: bool) -> dict[str, Any] | None:
@@ -175,8 +182,14 @@ def _current(out: Path, replace: bool) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def _locked(out: Path) -> Iterator[None]:
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / ".lock").open("w") as lock:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        opened = (out / ".lock").open("w")
+    except OSError as error:
+        if says_full(error):
+            raise
+        raise RecordsError(f"{out} cannot be written to ({error.strerror})") from None
+    with opened as lock:
         try:
             # This kind of lock is not inherited: readers may outlive a killed import for a moment.
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

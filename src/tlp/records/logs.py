@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -103,10 +103,14 @@ def find_logs(paths: Sequence[Path], but: Path | None = None) -> tuple[list[LogF
     for given in paths:
         if not given.exists():
             raise RecordsError(f"{given} does not exist; give a log file or a folder of logs")
-        root = given.resolve()
-        for path in [root] if root.is_file() else _files(root, left_out):
-            if path in found or (root.is_dir() and not _ends_like_a_log(path.name)):
-                others += [path] if path not in found else []
+        if not given.is_dir() and not given.is_file():
+            raise RecordsError(f"{given} is neither a file nor a folder; unpack it into a file")
+        # A link keeps its name: what it leads to may have any.
+        root = given.resolve() if given.is_dir() else given.parent.resolve() / given.name
+        for path in [root] if root.is_file() else _files(root, left_out, set()):
+            real = path.resolve()
+            if real in found or (root.is_dir() and not _ends_like_a_log(path.name)):
+                others += [path] if real not in found else []
                 continue
             if _WORKLOAD in path.name and _partner(path, _WORKLOAD, _TUNING) is not None:
                 continue
@@ -114,28 +118,46 @@ def find_logs(paths: Sequence[Path], but: Path | None = None) -> tuple[list[LogF
             if log.name in names:
                 log = LogFile(path, _text(path), log.origin, log.stem, log.workloads)
             names.add(log.name)
-            found[path] = log
+            found[real] = log
     if not found:
         raise RecordsError(
             f"there is no log in {', '.join(map(str, paths))}: files end in "
             f"{', '.join(_ENDINGS)}, also packed as {' or '.join(_PACKED)}"
         )
-    return list(found.values()), others
+    return _with_distinct_origins(list(found.values())), others
 
 
-def _files(folder: Path, left_out: Path | None, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+def _with_distinct_origins(logs: list[LogFile]) -> list[LogFile]:
+    """Logs whose origins are folders, with the whole path for those of one name."""
+    folders: dict[str, set[Path]] = {}
+    for log in logs:
+        folders.setdefault(log.origin, set()).add(log.path.parent)
+    return [
+        replace(log, origin=_text(log.path.parent))
+        if len(folders[log.origin]) > 1 and log.origin == _text(log.path.parent.name)
+        else log
+        for log in logs
+    ]
+
+
+def _files(folder: Path, left_out: Path | None, seen: set[Path]) -> Iterator[Path]:
     """Files below a folder in order, without those of data sets."""
     real = folder.resolve()
-    # A link may lead back up.
-    if real == left_out or real in above or is_data_set(folder):
+    # Links may lead back up, or to one folder many times.
+    if real == left_out or real in seen or is_data_set(folder):
         return
-    for entry in sorted(folder.iterdir()):
+    seen.add(real)
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise RecordsError(f"{folder} cannot be read ({error.strerror})") from None
+    for entry in entries:
         if entry.name.startswith("."):
             continue
         if entry.is_dir():
-            yield from _files(entry, left_out, (*above, real))
+            yield from _files(entry, left_out, seen)
         elif entry.is_file():
-            yield entry.resolve()
+            yield entry
 
 
 def _text(path: Path | str) -> str:
@@ -147,7 +169,9 @@ def is_data_set(folder: Path) -> bool:
     """Whether a folder holds an imported data set."""
     with contextlib.suppress(OSError):
         path = folder / MANIFEST
-        return path.is_file() and b'"tlp data set"' in path.read_bytes()[:4096]
+        if path.is_file():
+            with path.open("rb") as stream:
+                return b'"tlp data set"' in stream.read(4096)
     return False
 
 
@@ -240,9 +264,9 @@ def read_blocks(path: Path, offset: int = 0, first: int = 1) -> Iterator[tuple[B
         except PermissionError:
             raise RecordsError(f"{path} may not be read; check its permissions") from None
         except OSError as error:
-            # What was unpacked before the damage is lost with a large chunk: come nearer.
-            if size > 1024:
-                size = 1024
+            # What was unpacked before the damage is lost with its chunk: come nearer.
+            if size > 1:
+                size = 1024 if size > 1024 else 1
                 continue
             reason = f"the file is damaged: {str(error).strip()}"
             yield splitter.damaged(reason), path.stat().st_size

@@ -17,6 +17,15 @@ def normal(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 
+def is_text(name: str) -> bool:
+    """Whether a name can be stored: all of it is Unicode."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def find_names(wanted: Iterable[str], known: Iterable[str], what: str = "network") -> list[str]:
     """Known names for those that somebody wrote.
 
@@ -76,6 +85,8 @@ class NetworkMap:
             name, uses = described.get("name"), described.get("weights", {})
             if not isinstance(name, str | None) or not isinstance(uses, dict):
                 raise RecordsError(f'{path}: {stem!r} is no name, null or {{"name", "weights"}}')
+            if not is_text(name or ""):
+                raise RecordsError(f"{path}: the name for {stem!r} is no Unicode")
             for key, number in uses.items():
                 if isinstance(number, bool) or not isinstance(number, int | float) or number <= 0:
                     raise RecordsError(f"{path}: the weight of {key!r} in {stem!r} is not positive")

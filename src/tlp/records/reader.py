@@ -159,6 +159,8 @@ class LogReader:
                     if first < start + len(_STEPS):
                         raise ValueError
                     head = data[start:first]
+                    if head not in self._heads:
+                        self._bytes += len(head) + 200
                     tasks = self._heads.setdefault(head, {})
                 last = find_last(_RESULT, first, end)
                 if last < 0 or end - start > LONGEST_LINE:
@@ -235,7 +237,6 @@ class LogReader:
         value = orjson.loads(head[: -len(_STEPS)] + b"]}")
         if set(value) != {"i"} or len(value["i"]) != 1:
             raise ValueError
-        self._bytes += len(head) + 200
         return self._task(ansor_log.read_task(value["i"][0], version))
 
     def _number(self, primitive: Primitive) -> bytes:

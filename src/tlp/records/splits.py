@@ -65,6 +65,8 @@ def split(data: DataSet, hold_out: Sequence[str], valid: float = 0.0, seed: int 
     if not train:
         raise RecordsError(
             "nothing is left to train on: the held-out networks use every workload; hold out fewer"
+            if not chosen
+            else f"nothing is left to train on: validation takes all; give less than {valid}"
         )
     return Split(
         held_out=tuple(held),
@@ -131,8 +133,9 @@ def load(path: Path, data: DataSet) -> list[Split]:
             for found in content["splits"]
         ]
         right = (content["format"], content["version"]) == (FORMAT, VERSION)
+        same = content["fingerprint"] == data.fingerprint
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise RecordsError(f"{path} is no split of tlp ({error}); make one: tlp split") from None
-    if not right or content["fingerprint"] != data.fingerprint:
+    if not right or not same:
         raise RecordsError(f"{path} is not a split of {data.path} as it is now; repeat tlp split")
     return splits

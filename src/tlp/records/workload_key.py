@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -28,6 +29,15 @@ _MOST_NODES = 200_000
 _WORDS = "Add Sub Mul Div Mod FloorDiv FloorMod Min Max EQ NE LT LE GT GE And Or"
 _BINARY = frozenset(re.findall(r"\w+", _WORDS))
 _ARITHMETIC = _BINARY | {"Not"}
+# Operators of 0.27 that were calls before.
+_CALLS = {
+    "LShift": "shift_left",
+    "RShift": "shift_right",
+    "BitwiseAnd": "bitwise_and",
+    "BitwiseOr": "bitwise_or",
+    "BitwiseXor": "bitwise_xor",
+    "BitwiseNot": "bitwise_not",
+}
 
 
 @dataclass(frozen=True)
@@ -79,7 +89,7 @@ def read_workload(text: bytes) -> Workload:
         If it is no module with a function ``main``.
     """
     try:
-        graph = Graph(orjson.loads(text))
+        graph = Graph(_decoded(text))
         function = graph.main()
         writer = _Writer(graph)
         arguments = writer.function(function)
@@ -94,6 +104,14 @@ def read_workload(text: bytes) -> Workload:
     key = hashlib.sha256(" ".join(writer.words).encode()).hexdigest()[:16]
     flops = writer.flops if math.isfinite(writer.flops) else None
     return Workload(key, arguments, flops, graph.version)
+
+
+def _decoded(text: bytes) -> Any:
+    """A JSON value with ``Infinity`` and ``NaN``, which TVM writes and JSON does not have."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return json.loads(text)
 
 
 class Graph:
@@ -211,7 +229,7 @@ class _Writer:
                 return int(fields["value"])
             # Since 0.27 the number is a node of its own.
             index = int(fields["value"])
-        return int(graph.nodes[index]["data"]) if graph.type(index) == "int" else None
+        return int(graph.nodes[index]["data"]) if graph.type(index) in ("int", "bool") else None
 
     def _variable(self, index: int) -> None:
         number = self._variables.setdefault(index, len(self._variables))
@@ -259,6 +277,7 @@ class _Writer:
                 if graph.type(int(fields["else_case"])):
                     self.words.append("else")
                     self._statement(int(fields["else_case"]))
+                self.words.append("fi")
             case "LetStmt" | "Bind":
                 self.words.append("let")
                 self._variable(int(fields["var"]))
@@ -267,6 +286,21 @@ class _Writer:
                     self._statement(int(fields["body"]))
             case "Evaluate":
                 self._value(int(fields["value"]))
+            case "While":
+                self.words.append("while(")
+                self._expression(int(fields["condition"]))
+                before, self._times = self._times, math.nan
+                self._statement(int(fields["body"]))
+                self._times = before
+                self.words.append(")")
+            case "AssertStmt":
+                # What it checks changes nothing that is computed.
+                if "body" in fields:
+                    self._statement(int(fields["body"]))
+            case "AllocBuffer" | "DeclBuffer":
+                self._buffer(int(fields["buffer"]))
+                if "body" in fields:
+                    self._statement(int(fields["body"]))
             case _:
                 raise RecordsError(f"the workload has a statement {type_} that is not known")
 
@@ -282,8 +316,11 @@ class _Writer:
             domain = graph.fields(int(axis_fields["dom"]))
             self._expression(int(domain["extent"]))
             self._expression(value)
+        self._predicate(int(fields.get("predicate", 0)))
         for buffer in graph.items(int(block["alloc_buffers"])):
             self._buffer(buffer)
+        for match in graph.items(int(block.get("match_buffers", 0))):
+            self._match(graph.fields(match))
         if graph.type(int(block["init"])):
             self.words.append("init")
             self._statement(int(block["init"]))
@@ -291,17 +328,44 @@ class _Writer:
         self._statement(int(block["body"]))
         self.words.append(")")
 
+    def _predicate(self, index: int) -> None:
+        # Nearly every block has the predicate true.
+        if self.graph.type(index) and self._constant(index) != 1:
+            self.words.append("where")
+            self._expression(index)
+
+    def _match(self, fields: Mapping[str, Any]) -> None:
+        self.words.append("match")
+        self._buffer(int(fields["buffer"]))
+        source = self.graph.fields(int(fields["source"]))
+        self._buffer(int(source["buffer" if "buffer" in source else "source"]))
+        for index in self.graph.items(int(source["region"])):
+            part = self.graph.fields(index)
+            self._expression(int(part["min"]))
+            self._expression(int(part["extent"]))
+
     def _loop(self, fields: Mapping[str, Any]) -> None:
         self.words.append(f"for{int(fields['kind'])}(")
         self._variable(int(fields["loop_var"]))
         self._expression(int(fields["min"]))
         self._expression(int(fields["extent"]))
         before = self._times
-        extent = self._constant(int(fields["extent"]))
-        self._times *= math.nan if extent is None else extent
+        extent, step = self._constant(int(fields["extent"])), self._step(fields)
+        self._times *= math.nan if extent is None or step is None else math.ceil(extent / step)
         self._statement(int(fields["body"]))
         self._times = before
         self.words.append(")")
+
+    def _step(self, fields: Mapping[str, Any]) -> int | None:
+        """Step of a loop, which is written if it is not 1; None if it is no positive literal."""
+        index = int(fields.get("step", 0))
+        if "step" not in fields or not self.graph.type(index):
+            return 1
+        step = self._constant(index)
+        if step != 1:
+            self.words.append("step")
+            self._expression(index)
+        return step if step is not None and step > 0 else None
 
     def _value(self, index: int) -> None:
         """An expression whose operations count."""
@@ -340,6 +404,18 @@ class _Writer:
                 for place, argument in enumerate(graph.items(int(fields["args"]))):
                     self._expression(argument, counted and not (chooses and place == 0))
                 self.words.append(")")
+            case _ if type_ in _CALLS:
+                self.words.append(f"{_CALLS[type_]}:{graph.dtype(fields)}(")
+                self.flops += self._times if counted else 0
+                for name in ("a", "b"):
+                    if name in fields:
+                        self._expression(int(fields[name]), counted)
+                self.words.append(")")
+            case "Let":
+                self.words.append("let")
+                self._variable(int(fields["var"]))
+                self._expression(int(fields["value"]), counted)
+                self._expression(int(fields["body"]), counted)
             case "Select":
                 self.words.append("Select(")
                 self._expression(int(fields["condition"]))

@@ -30,7 +30,19 @@ from tlp.tuning.workdir import write_json
 PART_ROWS = 131_072
 _PART_VALUES = 8_000_000
 _PART_PRIMITIVES = 50_000
+_PART_TEXT = 64 * 2**20
 _PROGRESS = "progress.json"
+# What the manifest of a data set has, whoever reads it.
+_NEEDED: dict[str, type] = {
+    "parts": str,
+    "identity": str,
+    "fingerprint": str,
+    "rows": int,
+    "number_of_parts": int,
+    "encoding": dict,
+    "counts": dict,
+    "sources": list,
+}
 
 
 @dataclass
@@ -146,7 +158,8 @@ class Writer:
         self._batches: list[tuple[Batch, NDArray[np.int32], NDArray[np.int32]]] = []
         self._new_primitives: list[Primitive] = []
         self._new_tasks: list[dict[str, Any]] = []
-        self._rows = self._values = 0
+        # Bytes of the new primitives and tasks, any of which may be as long as a line.
+        self._rows = self._values = self._text = 0
 
     def counts(self, source: int) -> Counts:
         """Counts of a file."""
@@ -191,6 +204,7 @@ class Writer:
             self._rows >= self._part_rows
             or self._values >= _PART_VALUES
             or len(self._new_primitives) >= _PART_PRIMITIVES
+            or self._text >= _PART_TEXT
         ):
             self.flush()
 
@@ -212,6 +226,7 @@ class Writer:
         if number is None:
             number = self._primitives[key] = len(self._primitives)
             self._new_primitives.append(primitive)
+            self._text += len(text)
         return number
 
     def _map_tasks(
@@ -226,6 +241,7 @@ class Writer:
             if key not in self._tasks:
                 self._tasks[key] = len(self._tasks)
                 self._new_tasks.append(row)
+                self._text += sum(len(value) for value in row.values() if isinstance(value, str))
             numbers[local] = self._tasks[key]
         return numbers[tasks]
 
@@ -385,6 +401,11 @@ def read_manifest(out: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise RecordsError(f"{path} is not the manifest of a data set of tlp")
+    missing = [name for name, type_ in _NEEDED.items() if not isinstance(found.get(name), type_)]
+    if found.get("version") == VERSION and missing:
+        raise RecordsError(
+            f"{path} is damaged (no {', '.join(missing)}); import the logs anew with --replace"
+        )
     if found.get("version") != VERSION:
         raise RecordsError(
             f"{out} has version {found.get('version')}, this tlp reads {VERSION}: import anew"
