@@ -21,6 +21,7 @@ import tlp.records
 from tlp.errors import RecordsError
 from tlp.primitives.ansor import write_step
 from tlp.primitives.metaschedule import write_trace
+from tlp.primitives.primitive import Framework
 from tlp.records.importer import import_logs
 from tlp.records.names import NetworkMap
 from tlp.records.status import Status
@@ -354,12 +355,16 @@ def test_a_database_without_or_with_damaged_workloads(tmp_path):
     assert len(keys) == 4
     assert all(key.startswith("unknown-") for key in keys)
     write_log(path.with_name("database_workload.json"), '["1", "AAAA"]', "x", "")
-    with pytest.raises(RecordsError, match="cut off"):
-        import_logs([path], tmp_path / "with")
-    counts = write_log(path, *METASCHEDULE, ANSOR[0])
+    negative = json.loads(METASCHEDULE[0])
+    negative[0] = -1
+    counts = write_log(path, *METASCHEDULE, ANSOR[0], json.dumps(negative))
     done = import_logs([counts], tmp_path / "with")
     found = done.manifest["counts"]
-    assert (found["rows"], found["rejected"]) == (1, 4)
+    # A record whose workload cannot be read, or is not there, still says what was measured.
+    assert (found["rows"], found["rejected"]) == (5, 1)
+    tasks = tlp.records.open(tmp_path / "with").tasks
+    assert {task.workload for task in tasks if task.framework is Framework.METASCHEDULE} == keys
+    assert all(json.loads(task.arguments) for task in tasks if task.workload in keys)
     assert (found["workload_lines"], found["workloads_rejected"]) == (3, 2)
     assert found["workloads_blank"] == 1
     rejected = tlp.records.open(tmp_path / "with").rejected.read_text()

@@ -46,13 +46,16 @@ def test_lines_of_packed_files_whatever_their_name(tmp_path, pack):
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"a\n", b"a", b"a\n\n", b"\n\nab\ncdefgh\n\n\ni"])
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
-def test_blocks_of_any_size_have_the_lines_of_the_file(tmp_path, monkeypatch, data, size):
+@pytest.mark.parametrize("lines", [1, 2, 100])
+def test_blocks_of_any_size_have_the_lines_of_the_file(tmp_path, monkeypatch, data, size, lines):
     monkeypatch.setattr(logs, "BLOCK", size)
+    monkeypatch.setattr(logs, "BLOCK_LINES", lines)
     path = tmp_path / "log"
     path.write_bytes(data)
     wanted = data.removesuffix(b"\n").split(b"\n") if data else []
     assert list(lines_of(path)) == list(enumerate(wanted, 1))
     for block, _ in read_blocks(path):
+        assert block.lines <= lines
         rest = [(n, line) for n, line in enumerate(wanted, 1) if n >= block.first + block.lines]
         place = {"offset": block.end, "first": block.first + block.lines}
         assert list(lines_of(path, **place)) == rest
@@ -187,14 +190,7 @@ def test_what_is_not_there_is_named(tmp_path):
         find_logs([tmp_path])
 
 
-def test_memory_does_not_grow_with_a_line(tmp_path):
-    path = tmp_path / "long.json.gz"
-    with gzip.open(path, "wb", compresslevel=1) as stream:
-        stream.write(record().encode() + b"\n")
-        for _ in range(400):
-            stream.write(b"[" * 2**20)
-        stream.write(b"\n" + record(factor=8).encode())
-    code = """
+PEAK = """
 import resource, sys
 from pathlib import Path
 from tlp.records.importer import import_logs
@@ -202,12 +198,26 @@ done = import_logs([Path(sys.argv[1])], Path(sys.argv[2]), jobs=1)
 counts = done.manifest["counts"]
 print(counts["rows"], counts["rejected"], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
+
+
+@pytest.mark.parametrize(
+    ("filling", "times", "rejected", "most"),
+    [(b"[" * 2**20, 400, 1, 400), (b"x\n" * 2**16, 12, 12 * 2**16, 200)],
+    ids=["one long line", "many short lines"],
+)
+def test_memory_does_not_grow_with_what_is_refused(tmp_path, filling, times, rejected, most):
+    path = tmp_path / "long.json.gz"
+    with gzip.open(path, "wb", compresslevel=1) as stream:
+        stream.write(record().encode() + b"\n")
+        for _ in range(times):
+            stream.write(filling)
+        stream.write(b"\n" + record(factor=8).encode())
     done = subprocess.run(
-        [sys.executable, "-c", code, str(path), str(tmp_path / "out")],
+        [sys.executable, "-c", PEAK, str(path), str(tmp_path / "out")],
         capture_output=True,
         text=True,
         check=True,
     )
-    rows, rejected, peak = map(int, done.stdout.split())
-    assert (rows, rejected) == (2, 1)
-    assert peak < 400 * 1024
+    rows, refused, peak = map(int, done.stdout.split())
+    assert (rows, refused) == (2, rejected)
+    assert peak < most * 1024

@@ -17,6 +17,8 @@ from tlp.processes import require
 LONGEST_LINE = 16 * 2**20
 """Bytes of a line above which it is not parsed."""
 BLOCK = 4 * 2**20
+BLOCK_LINES = 2**16
+"""Lines of a block at most: millions of them may be a byte each."""
 MANIFEST = "manifest.json"
 
 _ENDINGS = (".json", ".jsonl", ".log")
@@ -308,22 +310,34 @@ class _Splitter:
             return
         data = self._rest + chunk[:cut]
         self._rest = chunk[cut + 1 :]
-        yield self._block(data, self.read - len(self._rest))
+        yield from self._blocks(data, self.read - len(self._rest))
 
     def last(self) -> Block | None:
         """The line that no newline ends."""
         if self._skipped:
             return self._skip(self.read)
         rest, self._rest = self._rest, b""
-        return self._block(rest, self.read) if rest else None
+        return self._block(rest, self.read, 1) if rest else None
 
     def damaged(self, reason: str) -> Block:
         """What cannot be read counts as one line."""
         return Block(self._line, b"", 1, self.read, 0, reason)
 
-    def _block(self, data: bytes, end: int) -> Block:
-        first = self._line
+    def _blocks(self, data: bytes, end: int) -> Iterator[Block]:
         lines = data.count(b"\n") + 1
+        if lines <= BLOCK_LINES:
+            yield self._block(data, end, lines)
+            return
+        split = data.split(b"\n")
+        end -= len(data) + 1
+        for start in range(0, lines, BLOCK_LINES):
+            some = split[start : start + BLOCK_LINES]
+            part = b"\n".join(some)
+            end += len(part) + 1
+            yield self._block(part, end, len(some))
+
+    def _block(self, data: bytes, end: int, lines: int) -> Block:
+        first = self._line
         self._line += lines
         return Block(first, data, lines, end)
 

@@ -23,9 +23,9 @@ FAILED = "run_secs is 1e10: it failed, the database does not say why"
 
 @dataclass
 class WorkloadFile:
-    """Workloads of a database by position; a text instead says why one cannot be read."""
+    """Workloads of a database by position, None for one that cannot be read."""
 
-    workloads: list[Workload | str] = field(default_factory=list)
+    workloads: list[Workload | None] = field(default_factory=list)
     lines: int = 0
     blank: int = 0
     rejected: list[tuple[int, str]] = field(default_factory=list)
@@ -38,36 +38,35 @@ def read_workloads(path: Path) -> WorkloadFile:
         found.lines += block.lines
         if block.skipped or block.damage:
             reason = block.damage or f"a line of {block.skipped:,} bytes"
-            found.workloads.append(reason)
+            found.workloads.append(None)
             found.rejected.append((block.first, reason))
             continue
         for number, line in enumerate(block.data.split(b"\n"), block.first):
             if not line.strip():
                 found.blank += 1
                 continue
-            workload = _workload(line)
-            found.workloads.append(workload)
-            if isinstance(workload, str):
-                found.rejected.append((number, workload))
+            try:
+                found.workloads.append(_workload(line))
+            except RecordsError as error:
+                found.workloads.append(None)
+                found.rejected.append((number, str(error)))
     return found
 
 
-def _workload(line: bytes) -> Workload | str:
+def _workload(line: bytes) -> Workload:
     if len(line) > LONGEST_LINE:
-        return f"a line of {len(line):,} bytes"
+        raise RecordsError(f"a line of {len(line):,} bytes")
     try:
         value = orjson.loads(line)
-        if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], str):
-            return "no workload: expected a hash and base64"
-        return decode_workload(value[1])
     except orjson.JSONDecodeError as error:
-        return f"no JSON: {error}"
-    except RecordsError as error:
-        return str(error)
+        raise RecordsError(f"no JSON: {error}") from None
+    if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], str):
+        raise RecordsError("no workload: expected a hash and base64")
+    return decode_workload(value[1])
 
 
 def read_record(
-    value: list[Any], workloads: Sequence[Workload | str] | None, place: str
+    value: list[Any], workloads: Sequence[Workload | None] | None, place: str
 ) -> tuple[TaskInfo, tuple[Primitive, ...], Outcome]:
     """Task, sequence and outcome of ``[workload, [trace, seconds, target, arguments]]``.
 
@@ -93,17 +92,14 @@ def read_record(
     trace, seconds, target, arguments = record
     outcome = Outcome(Status.FAILED, (), "not measured") if seconds is None else _outcome(seconds)
     shapes = _arguments(arguments)
-    if workloads is None:
+    if index < 0:
+        raise RecordsError(f"no tuning record: {index} is no position of a workload")
+    workload = workloads[index] if workloads is not None and index < len(workloads) else None
+    if workload is None:
+        # Its latencies still compare with each other.
         text = f"{place} {index} {orjson.dumps(arguments).decode()}"
         key = f"unknown-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         workload = Workload(key, shapes, None, "")
-    elif not 0 <= index < len(workloads):
-        raise RecordsError(f"it is of workload {index}, and the database has {len(workloads)}")
-    else:
-        known = workloads[index]
-        if isinstance(known, str):
-            raise RecordsError(f"its workload {index} cannot be read: {known}")
-        workload = known
     task = TaskInfo(
         framework=Framework.METASCHEDULE,
         version=workload.version,

@@ -39,7 +39,7 @@ class Item:
     name: str
 
     @property
-    def arguments(self) -> tuple[Sequence[Workload | str] | None, str]:
+    def arguments(self) -> tuple[Sequence[Workload | None] | None, str]:
         """What the reader is told beside the block."""
         return self.workloads.workloads if self.workloads else None, self.name
 

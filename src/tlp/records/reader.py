@@ -105,7 +105,7 @@ class LogReader:
         self._new_tasks: list[TaskInfo] = []
 
     def read(
-        self, block: Block, workloads: Sequence[Workload | str] | None = None, place: str = ""
+        self, block: Block, workloads: Sequence[Workload | None] | None = None, place: str = ""
     ) -> Batch:
         """Rows of a block's lines.
 
@@ -137,7 +137,7 @@ class LogReader:
         data: bytes,
         number: int,
         rows: _Rows,
-        workloads: Sequence[Workload | str] | None,
+        workloads: Sequence[Workload | None] | None,
         place: str,
     ) -> None:
         run, join, loads = self._runs.__getitem__, b"".join, orjson.loads
@@ -262,7 +262,7 @@ class LogReader:
         line: bytes,
         number: int,
         rows: _Rows,
-        workloads: Sequence[Workload | str] | None,
+        workloads: Sequence[Workload | None] | None,
         place: str,
     ) -> None:
         """One line, decoded as a whole."""
@@ -303,7 +303,7 @@ class LogReader:
         )
 
     def _record(
-        self, value: Any, workloads: Sequence[Workload | str] | None, place: str
+        self, value: Any, workloads: Sequence[Workload | None] | None, place: str
     ) -> tuple[TaskInfo, list[bytes], Outcome]:
         if isinstance(value, dict):
             task, steps, result, version = ansor_log.read_record(value)

@@ -194,6 +194,7 @@ class Writer:
         counts.lines += lines
         counts.rows += len(batch.lines)
         counts.rejected += len(batch.rejected)
+        batch.rejected.clear()  # The batch is kept until its part is written.
         counts.blank += batch.blank
         counts.comments += batch.comments
         counts.autotvm += batch.autotvm
