@@ -14,8 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tlp.ranking.lists import lists_of, relative_speeds
-from tlp.ranking.metrics import Floats, Mask, Values, first_labels, ndcg_of, ranked, tau_of
-from tlp.ranking.metrics import top_k_of as _top_k
+from tlp.ranking.metrics import (
+    Floats,
+    Mask,
+    Ranked,
+    Values,
+    first_labels,
+    ndcg_of,
+    random_keys,
+    ranked,
+    tau_of,
+    top_k_of,
+)
 
 TOPS = (1, 5, 10)
 
@@ -107,9 +117,8 @@ def judge(
     failed = int((values["top1"] == 0).sum())
     values["kendall_tau"] = tau_of(found)
     over: list[tuple[dict[str, Values], dict[str, float]]] = []
-    rng = np.random.default_rng(seed)
-    for _ in range(subsets):
-        keep = _subset(rng, lists.mask.shape, lists.mask.sum(-1), size)
+    for number in range(subsets):
+        keep = _subset(found, size, 1 + number + subsets * seed)
         over.append(_figures(*first_labels(found, max(TOPS), keep), slowest, costs))
     if over:
         for name in over[0][0]:
@@ -125,7 +134,7 @@ def _figures(
     """Values by workload and totals, from the first picks and the best labels."""
     values, totals = {}, {}
     for k in TOPS:
-        values[f"top{k}"] = score = _top_k(picked, best, k)
+        values[f"top{k}"] = score = top_k_of(picked, best, k)
         known = np.isfinite(score)
         taken = np.maximum(score, np.where(score == 0, slowest, 0))
         # A subset's best may be slower than the workload's: costs are those of the subset.
@@ -140,18 +149,16 @@ def _figures(
     return values, totals
 
 
-def _subset(
-    rng: np.random.Generator, shape: tuple[int, ...], counts: npt.NDArray[Any], size: int
-) -> Mask:
-    """Columns that exist in a random subset: ``size`` of each row's first ``counts``."""
-    real = np.arange(shape[1]) < counts[:, None]
-    if shape[1] <= size:
-        return real
-    # One stream a list: what other lists there are must not change a list's subset.
-    keys = np.where(real, rng.random(shape[1], dtype=np.float32)[None], np.float32(2))
-    shift = np.arange(shape[0])  # noqa: F841
+def _subset(found: Ranked, size: int, salt: int) -> Mask:
+    """Columns of `found.best` that exist in a random subset of ``size`` candidates a list.
+
+    It depends on the list's own labels and the salt: not on the model, nor on other lists.
+    """
+    keys = random_keys(found.best, salt)
+    if keys.shape[1] <= size:
+        return found.best >= 0
     limit = np.partition(keys, size - 1, axis=-1)[:, size - 1 : size]
-    return np.asarray((keys <= limit) & real)
+    return np.asarray((keys <= limit) & (found.best >= 0))
 
 
 def _nanmean(values: Values) -> Values:

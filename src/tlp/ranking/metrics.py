@@ -79,13 +79,20 @@ def ranked(scores: Values, labels: Values, mask: Mask) -> Ranked:
     order = _argsort(-labels, -scores)
     best = np.take_along_axis(labels, order, -1)
     scores = np.take_along_axis(scores, order, -1)
-    # Ties: by a hash of the position among the labels, seeded by the sum of the labels' bits.
-    real = best >= 0
-    bits = np.where(real, best.view(np.uint64), np.uint64(0))
-    seed = _mixed(bits.sum(-1, keepdims=True, dtype=np.uint64))
-    keys = _mixed(seed + np.arange(best.shape[-1], dtype=np.uint64)) >> np.uint64(1)
-    keys = np.where(real, keys, np.uint64(2**63))
+    keys = random_keys(best, 0)
     return Ranked(best, _argsort(-scores, keys), scores)
+
+
+def random_keys(best: Values, salt: int) -> npt.NDArray[np.uint64]:
+    """A number as good as random for each column of ``best [b, n]``; padding has the largest.
+
+    A hash of the column, seeded by the bits of the list's own labels and by the salt.
+    """
+    real = best >= 0
+    bits = np.where(real, best, 0.0).view(np.uint64)
+    seed = _mixed(bits.sum(-1, keepdims=True, dtype=np.uint64) + _mixed(np.array([salt], np.uint64)))
+    keys = _mixed(seed + np.arange(best.shape[-1], dtype=np.uint64)) >> np.uint64(1)
+    return np.where(real, keys, np.uint64(2**63))
 
 
 def first_labels(found: Ranked, k: int, keep: Mask | None = None) -> tuple[Values, Values]:
