@@ -252,11 +252,13 @@ def _inversions(ranks: npt.NDArray[np.int64]) -> Values:
     """
     total = np.zeros(len(ranks))
     width = ranks.shape[-1]
+    # Sixteen bits are sorted by radix.
+    ranks = ranks.astype(np.int16 if ranks.max(initial=0) < 2**15 else np.int64)
     columns = np.arange(width)
     for bit in reversed(range(int(ranks.max(initial=0)).bit_length())):
         prefix = ranks >> (bit + 1)
         ones = (ranks >> bit) & 1
-        before = np.cumsum(ones, -1) - ones
+        before = np.cumsum(ones, -1, dtype=np.int32) - ones
         first = np.ones(ranks.shape, bool)
         first[:, 1:] = prefix[:, 1:] != prefix[:, :-1]
         start = np.maximum.accumulate(np.where(first, columns, 0), -1)
