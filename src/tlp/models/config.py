@@ -90,7 +90,9 @@ class SequenceConfig:
         if set(content) != known:
             differs = sorted(known ^ set(content))
             raise ModelError(f"the architecture's fields {', '.join(differs)} are not understood")
-        values = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items()}
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in content.items()
+        }
         return cls(**values)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -10,7 +13,7 @@ from tlp.models.config import SequenceConfig
 from tlp.models.lstm import Lstm
 from tlp.models.transformer import Transformer
 
-_MIXERS = {"attention": Attention, "lstm": Lstm, "transformer": Transformer}
+_MIXERS: dict[str, Any] = {"attention": Attention, "lstm": Lstm, "transformer": Transformer}
 
 
 class SequenceModel(nn.Module):
@@ -111,7 +114,7 @@ def _norm(config: SequenceConfig) -> tuple[nn.Module, ...]:
 def _layers(widths: tuple[int, ...], last: bool) -> nn.Sequential:
     """Linear layers with ReLU between them, and after the last one if asked."""
     layers: list[nn.Module] = []
-    for place, (before, after) in enumerate(zip(widths, widths[1:], strict=False)):
+    for place, (before, after) in enumerate(itertools.pairwise(widths)):
         layers.append(nn.Linear(before, after))
         if last or place < len(widths) - 2:
             layers.append(nn.ReLU())

@@ -98,11 +98,11 @@ def judge(
     often. A subset is judged against the best within it. Regret is the time lost, ``picked / best
     - 1``, with the same stand-in.
     """
-    scores = np.asarray(scores, np.float64)
-    if len(scores) != len(latencies) or len(scores) != len(groups):
+    said: Values = np.asarray(scores, np.float64)
+    if len(said) != len(latencies) or len(said) != len(groups):
         raise ValueError(
             f"scores, latencies and groups must be of one length, "
-            f"got {len(scores)}, {len(latencies)} and {len(groups)}"
+            f"got {len(said)}, {len(latencies)} and {len(groups)}"
         )
     lists = lists_of(groups)
     labels = relative_speeds(latencies, groups)
@@ -110,7 +110,7 @@ def judge(
     best = np.where(lists.mask, usable[lists.index], np.inf).min(-1, initial=np.inf)
     weight = np.ones(len(best)) if weights is None else weights[lists.index[:, 0]]
     costs = np.where(np.isfinite(best), weight * best, 0.0)
-    found = ranked(scores[lists.index], labels[lists.index], lists.mask)
+    found = ranked(said[lists.index], labels[lists.index], lists.mask)
     slowest = np.where(found.best > 0, found.best, np.inf).min(-1, initial=np.inf)
 
     values, totals = _figures(*first_labels(found, max(TOPS)), slowest, costs)

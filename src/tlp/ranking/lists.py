@@ -51,7 +51,7 @@ def lists_of(groups: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None = None
     """
     rows = np.arange(len(groups)) if mask is None else np.flatnonzero(mask)
     order = rows[np.argsort(groups[rows], kind="stable")]
-    names, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
+    names, counts = np.unique(groups[order], return_counts=True)
     columns = np.arange(counts.max(initial=0))
     filled = columns < counts[:, None]
     index = np.zeros(filled.shape, np.int64)

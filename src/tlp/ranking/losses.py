@@ -44,9 +44,7 @@ def _loss(name: str) -> Callable[[Callable[..., Any]], Loss]:
             scores, labels = scores.float(), labels.float()
             mask = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
             if groups is not None:
-                lists = lists_of(
-                    groups.reshape(-1).cpu().numpy(), mask.reshape(-1).cpu().numpy()
-                )
+                lists = lists_of(groups.reshape(-1).cpu().numpy(), mask.reshape(-1).cpu().numpy())
                 index = torch.from_numpy(lists.index).to(scores.device)
                 scores, labels = scores.reshape(-1)[index], labels.reshape(-1)[index]
                 mask = torch.from_numpy(lists.mask).to(scores.device)

@@ -41,7 +41,7 @@ class Ranked:
     scores: Values
 
 
-def _mixed(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def _mixed(bits: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     """Well-mixed bits of integers (Steele, Lea and Flood, SplitMix, OOPSLA 2014)."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -62,14 +62,15 @@ def padded(
     scores: Floats, labels: Floats, mask: Mask | None, groups: npt.NDArray[Any] | None
 ) -> tuple[Values, Values, Mask]:
     """Scores, labels and mask as lists ``[b, n]``."""
-    scores, labels = np.asarray(scores, np.float64), np.asarray(labels, np.float64)
-    mask = np.ones(scores.shape, bool) if mask is None else np.asarray(mask, bool)
+    said: Values = np.asarray(scores, np.float64)
+    true: Values = np.asarray(labels, np.float64)
+    real = np.ones(said.shape, bool) if mask is None else np.asarray(mask, bool)
     if groups is not None:
-        lists = lists_of(np.asarray(groups).reshape(-1), mask.reshape(-1))
-        return scores.reshape(-1)[lists.index], labels.reshape(-1)[lists.index], lists.mask
-    if scores.ndim == 1:
-        return scores[None], labels[None], mask[None]
-    return scores, labels, mask
+        lists = lists_of(np.asarray(groups).reshape(-1), real.reshape(-1))
+        return said.reshape(-1)[lists.index], true.reshape(-1)[lists.index], lists.mask
+    if said.ndim == 1:
+        return said[None], true[None], real[None]
+    return said, true, real
 
 
 def ranked(scores: Values, labels: Values, mask: Mask) -> Ranked:
@@ -89,8 +90,10 @@ def random_keys(best: Values, salt: int) -> npt.NDArray[np.uint64]:
     A hash of the column, seeded by the bits of the list's own labels and by the salt.
     """
     real = best >= 0
-    bits = np.where(real, best, 0.0).view(np.uint64)
-    seed = _mixed(bits.sum(-1, keepdims=True, dtype=np.uint64) + _mixed(np.array([salt], np.uint64)))
+    bits = np.ascontiguousarray(np.where(real, best, 0.0)).view(np.uint64)
+    seed = _mixed(
+        bits.sum(-1, keepdims=True, dtype=np.uint64) + _mixed(np.array([salt], np.uint64))
+    )
     keys = _mixed(seed + np.arange(best.shape[-1], dtype=np.uint64)) >> np.uint64(1)
     return np.where(real, keys, np.uint64(2**63))
 
@@ -211,8 +214,7 @@ def tau_of(found: Ranked) -> Values:
     label_ties = _run_pairs(found.best, real)
     # Columns run from the best label down, equal labels from the highest score down: a pair is
     # discordant where the later score is higher, and then the labels differ.
-    joint = found.best + 0.0
-    both = (joint[:, 1:] == joint[:, :-1]) & (found.scores[:, 1:] == found.scores[:, :-1])
+    both = (found.best[:, 1:] == found.best[:, :-1]) & (found.scores[:, 1:] == found.scores[:, :-1])
     joint_ties = _pairs_of_runs(both, real)
     in_order = np.take_along_axis(found.scores, found.order, -1)
     dense = np.zeros(in_order.shape, np.int64)
