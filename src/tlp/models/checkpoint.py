@@ -97,8 +97,8 @@ class Header:
         ]
         if wrong:
             raise CheckpointError(
-                f"the checkpoint of {self.model} does not fit: {'; '.join(wrong)}. Train a model on "
-                "data of this kind, or take one that was"
+                f"the checkpoint of {self.model} does not fit: {'; '.join(wrong)}. Train a model "
+                "on data of this kind, or take one that was"
             )
 
 
@@ -109,8 +109,8 @@ def parse_header(content: Any, path: Path) -> Header:
         raise CheckpointError(f"{path}: the header has no format version; not a checkpoint of tlp")
     if version > FORMAT_VERSION:
         raise CheckpointError(
-            f"{path}: format version {version} is newer than {FORMAT_VERSION}, the newest that this "
-            "version of tlp reads. Update tlp"
+            f"{path}: format version {version} is newer than {FORMAT_VERSION}, the newest that "
+            "this version of tlp reads. Update tlp"
         )
     known = {one.name for one in fields(Header)}
     if differs := sorted(known ^ set(content)):
