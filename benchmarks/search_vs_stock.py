@@ -3,8 +3,10 @@
     taskset -c 1 python -m benchmarks.search_vs_stock
 
 One core, three seeds, 128 trials; the same builder, runner and decision space for all. Every
-contender's run is kept in the folder, so the command goes on where it was stopped; a task and seed
-is only ever compared within one host. The clock starts when the task is handed over.
+contender's run is kept in the folder, so the command goes on where it was stopped. A task and seed
+is only ever compared within one host; once compared it stays in ``results/search_vs_stock/``, so
+that the race can be finished on other days and machines. The clock starts when the task is handed
+over.
 
 Quality is re-measured: the rivals' bests and each program that improved on ours before, 30 repeats
 in alternation. A rival's time is that of its last improvement of more than 1 %. Ours is that of
@@ -24,9 +26,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import te_task, write_result
+from benchmarks.common import RESULTS, te_task, write_result
 from benchmarks.contenders import CONTENDERS, Trajectory, Trial, remeasure
-from tlp.host import fingerprint
+from tlp.host import describe_host, fingerprint
 from tlp.metaschedule.imports import load_tvm
 from tlp.metaschedule.targets import parse_target
 from tlp.networks.prepare import MODULE_FILE, load_prepared, prepare
@@ -75,27 +77,46 @@ def run_contender(
 
 
 class Cell:
-    """One task and seed: all contenders on one host."""
+    """One task and seed: all contenders on one host.
+
+    Parameters
+    ----------
+    folder
+        Of the contenders' runs.
+    kept
+        File of the comparison.
+    """
 
     def __init__(
-        self, task: Task, target: dict[str, Any], seed: int, trials: int, folder: Path
+        self,
+        task: Task,
+        target: dict[str, Any],
+        seed: int,
+        trials: int,
+        folder: Path,
+        kept: Path,
     ) -> None:
         self.task, self.target, self.seed, self.trials = task, target, seed, trials
-        self.folder = folder
-        self._known: dict[str, float] = {}
+        self.folder, self.kept = folder, kept
 
     def result(self, order: Sequence[str]) -> dict[str, Any]:
         """Run what is missing and compare."""
-        path = self.folder / "result.json"
-        if path.exists():
-            return dict(json.loads(path.read_text()))
+        if self.kept.exists():
+            known = dict(json.loads(self.kept.read_text()))
+            if known["trials"] != self.trials:
+                raise SystemExit(
+                    f"{self.kept} is of {known['trials']} trials, not {self.trials}: remove it, or "
+                    "give another folder with --kept"
+                )
+            return known
         hosts = {json.loads(p.read_text())["host"] for p in self.folder.glob("*-*.json")}
         if hosts - {fingerprint()}:
             shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         runs = {name: self._run(name, self.trials) for name in order}
         result = self._compare(runs)
-        write_json(path, result)
+        self.kept.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self.kept, result)
         return result
 
     def _run(self, name: str, trials: int) -> Trajectory:
@@ -162,7 +183,9 @@ class Cell:
         return {
             "task": self.task.name,
             "seed": self.seed,
+            "trials": self.trials,
             "host": fingerprint(),
+            "machine": describe_host(),
             "written": time.strftime("%Y-%m-%d"),
             "better_stock": stock,
             "ours_best_us": 1e6 * quality[best.program],
@@ -224,6 +247,7 @@ def race(
     seeds: int,
     trials: int,
     folder: Path,
+    kept: Path,
     say: Callable[[str], None] = lambda text: print(text, flush=True),
 ) -> list[dict[str, Any]]:
     """All cells, seed by seed; the order of the contenders rotates."""
@@ -242,8 +266,15 @@ def race(
         for number, (name, task) in enumerate(tasks.items()):
             turn = (seed + number) % len(contenders)
             order = contenders[turn:] + contenders[:turn]
-            place = folder / name.replace(":", "-") / str(seed)
-            cell = Cell(task, target, seed, trials, place).result(order)
+            plain = name.replace(":", "-")
+            cell = Cell(
+                task,
+                target,
+                seed,
+                trials,
+                folder / plain / str(seed),
+                kept / f"{plain}-{seed}.json",
+            ).result(order)
             cell["name"] = name
             cells.append(cell)
             say(
@@ -265,8 +296,10 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--folder", type=Path, default=Path("runs/search_vs_stock"))
     parser.add_argument("--name", default="search_vs_stock", help="name of the result")
+    parser.add_argument("--kept", type=Path, help="folder of finished comparisons [results/NAME]")
     options = parser.parse_args()
-    cells = race(options.tasks, options.seeds, options.trials, options.folder)
+    kept = options.kept or RESULTS / options.name
+    cells = race(options.tasks, options.seeds, options.trials, options.folder, kept)
     settings = {
         "tasks": options.tasks,
         "seeds": options.seeds,

@@ -49,7 +49,9 @@ def test_folders_named_in_the_architecture_exist_and_none_is_missing():
     assert named == there
 
 
-@pytest.mark.parametrize("command", ["tune", "tasks", "run", "report", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["tune", "tasks", "run", "report", "doctor", "import", "inspect", "split"]
+)
 def test_every_command_has_help_with_an_example_that_fits(command):
     done = subprocess.run(
         [sys.executable, "-m", "tlp", command, "--help"], capture_output=True, text=True, check=True

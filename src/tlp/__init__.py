@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load", "tune"]
+__all__ = ["__version__", "load", "records", "tune"]
 
 
 def __getattr__(name: str) -> Any:
@@ -14,4 +14,8 @@ def __getattr__(name: str) -> Any:
         from tlp.tuning import api
 
         return getattr(api, name)
+    if name == "records":
+        import importlib
+
+        return importlib.import_module("tlp.records")
     raise AttributeError(f"module 'tlp' has no attribute {name!r}")

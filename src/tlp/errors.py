@@ -43,6 +43,10 @@ class WorkDirError(TlpError):
     """A work folder is missing, damaged or belongs to another run."""
 
 
+class RecordsError(TlpError):
+    """A log, a data set or a split cannot be read, written or understood."""
+
+
 class StepError(TlpError, ValueError):
     """A transform step, a trace's instruction or a primitive is malformed.
 

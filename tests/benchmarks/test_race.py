@@ -143,15 +143,25 @@ def test_runs_of_another_host_are_made_again(tmp_path):
     folder = tmp_path / "cell"
     folder.mkdir()
     (folder / "stock-4.json").write_text(json.dumps({"host": "another host"}))
-    kept = folder / "kept"
-    kept.write_text("x")
-    cell = Cell(NamedTask(), {}, 0, 4, folder)
+    stale = folder / "stale"
+    stale.write_text("x")
+    kept = tmp_path / "kept" / "cell.json"
+    cell = Cell(NamedTask(), {}, 0, 4, folder, kept)
     cell._run = lambda name, trials: trajectory(name, [(1, 1, name)], fingerprint())
     cell._quality = lambda trials: {trial.program: 1.0 for trial in trials}
     result = cell.result(["stock", "stock-warm16", "uniform", "ours"])
-    assert not kept.exists()
+    assert not stale.exists()
     assert result["host"] == fingerprint()
-    assert json.loads((folder / "result.json").read_text()) == result
+    assert json.loads(kept.read_text()) == result
+
+
+def test_a_finished_comparison_counts_on_any_host_if_its_trials_are_as_many(tmp_path):
+    kept = tmp_path / "cell.json"
+    kept.write_text(json.dumps({"host": "another host", "trials": 4}))
+    cell = Cell(NamedTask(), {}, 0, 4, tmp_path / "runs", kept)
+    assert cell.result(["stock", "ours"])["host"] == "another host"
+    with pytest.raises(SystemExit, match="of 4 trials, not 8: remove it"):
+        Cell(NamedTask(), {}, 0, 8, tmp_path / "runs", kept).result(["stock", "ours"])
 
 
 def test_geometric_mean_by_hand():

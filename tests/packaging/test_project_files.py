@@ -86,7 +86,7 @@ def test_pyproject_pins_tvm_as_the_lock_file_does(name: str) -> None:
     assert [str(r.specifier) for r in found] == [f"=={lock_versions()[canonicalize_name(name)]}"]
 
 
-@pytest.mark.parametrize("group", ["", "tune", "networks", "onnx", "dev"])
+@pytest.mark.parametrize("group", ["", "tune", "networks", "onnx", "records", "dev"])
 def test_the_lock_file_covers_pyproject(group: str) -> None:
     locked = lock_versions()
     for requirement in requirements([group]):
@@ -152,7 +152,20 @@ def test_import_loads_nothing_heavy(tmp_path: Path) -> None:
     assert "tlp" in roots
     heavy = {"torch", "tvm", "tvm_ffi", "lightgbm", "xgboost", "transformers", "pytorchcv"}
     assert (
-        roots & (heavy | {"numpy", "scipy", "matplotlib", "ml_dtypes", "onnx", "onnxruntime"})
+        roots
+        & (
+            heavy
+            | {
+                "numpy",
+                "pyarrow",
+                "orjson",
+                "scipy",
+                "matplotlib",
+                "ml_dtypes",
+                "onnx",
+                "onnxruntime",
+            }
+        )
         == set()
     )
 
@@ -172,9 +185,10 @@ sys.exit(code)
 """
     done = run_isolated(code, tmp_path, str(tmp_path / "modules.json"))
     assert done.returncode == 0, done.stderr
-    for command in ("tune", "tasks", "run", "report", "doctor"):
+    for command in ("tune", "tasks", "run", "report", "import", "inspect", "split", "doctor"):
         assert command in done.stdout
     heavy = {"torch", "tvm", "tvm_ffi", "lightgbm", "xgboost", "transformers", "pytorchcv", "scipy"}
+    heavy |= {"pyarrow", "orjson"}
     assert loaded_roots(tmp_path / "modules.json") & heavy == set()
 
 

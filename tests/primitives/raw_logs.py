@@ -8,6 +8,7 @@ import os
 from itertools import islice
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 DATA = Path(__file__).parents[1] / "data" / "primitives"
@@ -32,9 +33,8 @@ def handed_files(pattern: str) -> list[Path]:
 
 def json_lines(path: Path, limit: int | None = None):
     """JSON values of a compressed log, without comments and blank lines."""
-    zstandard = pytest.importorskip("zstandard")
-    with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
-        lines = io.TextIOWrapper(stream, encoding="utf-8")
+    with pa.CompressedInputStream(str(path), "zstd") as stream:
+        lines = io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8")
         yield from islice(
             (json.loads(line) for line in lines if line.strip() and not line.startswith("#")),
             limit,

@@ -92,7 +92,9 @@ def test_first_picks_cover_whole_cache_lines_where_uniform_ones_hardly_do():
         Decision(DecisionKind.TILE, factorisations(extent, parts, 64), limit=64)
         for extent, parts in ((64, 4), (96, 4), (32, 2))
     ]
-    space = DecisionSpace([sketch], line=16)
+    steps = [0.0, 16.0, 64.0, 512.0]
+    unroll = Decision(DecisionKind.CATEGORY, [(i,) for i in range(4)], meaning=steps)
+    space = DecisionSpace([[*sketch, unroll]], line=16)
     first = run(space, RandomScorer(), wanted=50, picks=10, draws=10)
     uniform = run(space, RandomScorer(), wanted=50, picks=10, draws=1)
     assert first.random.all()
@@ -101,6 +103,10 @@ def test_first_picks_cover_whole_cache_lines_where_uniform_ones_hardly_do():
     assert use[:10].min() > 0.7
     assert (np.diff(use) <= 0).all()
     assert space.line_use(uniform.rows[:10]).mean() < 0.6
+    most = space.unrolls_most(first.rows)
+    whole = use == use[0]
+    assert most[whole].any()
+    assert (np.diff(most[whole].astype(int)) >= 0).all()
 
 
 def test_no_random_share_means_none():

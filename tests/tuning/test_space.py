@@ -186,6 +186,16 @@ def test_features_by_hand():
     np.testing.assert_allclose(space.encode(rows), expected, rtol=1e-6)
 
 
+def test_largest_unroll_step_by_hand():
+    steps = Decision(DecisionKind.CATEGORY, [(0,), (1,), (2,)], meaning=[64.0, 512.0, 16.0])
+    sketches = [[tile(64, 4), steps], [tile(64, 4)]]
+    space = DecisionSpace(sketches, line=16)
+    whole = (1, 1, 1, 64)
+    rows = np.stack([space.row(0, (whole, (i,))) for i in range(3)] + [space.row(1, (whole,))])
+    assert space.unrolls_most(rows).tolist() == [False, True, False, False]
+    assert not DecisionSpace(sketches).unrolls_most(rows).any()
+
+
 def test_share_of_cache_lines_by_hand():
     reduction = tile(16, 2)
     space = DecisionSpace([[tile(64, 4), tile(80, 4), reduction], [reduction]], line=16)

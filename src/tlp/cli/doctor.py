@@ -13,7 +13,7 @@ EXAMPLES = "Example: tlp doctor --json"
 
 _PINS = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 # Extras whose absence is no fault, and what they are for.
-_OPTIONAL = {"onnx": "ONNX files"}
+_OPTIONAL = {"onnx": "ONNX files", "records": "logs and data sets"}
 _EXTRAS = {
     "numpy": ("numpy", ""),
     "tvm": ("apache-tvm", "tune"),
@@ -24,6 +24,8 @@ _EXTRAS = {
     "pytorchcv": ("pytorchcv", "networks"),
     "onnx": ("onnx", "onnx"),
     "onnxruntime": ("onnxruntime", "onnx"),
+    "pyarrow": ("pyarrow", "records"),
+    "orjson": ("orjson", "records"),
 }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import typer
 
 from tlp import __version__
-from tlp.cli import doctor, report, run, tasks, tune
+from tlp.cli import doctor, import_, inspect, report, run, split, tasks, tune
 from tlp.errors import TlpError
 
 INTERRUPTED = 130
@@ -47,6 +47,9 @@ app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
 app.command("tasks", epilog=tasks.EXAMPLES)(tasks.tasks)
 app.command("run", epilog=run.EXAMPLES)(run.run)
 app.command("report", epilog=report.EXAMPLES)(report.report)
+app.command("import", epilog=import_.EXAMPLES)(import_.import_)
+app.command("inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
+app.command("split", epilog=split.EXAMPLES)(split.split)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 
 

@@ -192,11 +192,44 @@ def fit_encoding(
     EncodingError
         If there is nothing to fit to and something is not given, or the coverage is not in (0, 1].
     """
+    used = np.bincount(np.asarray(flat, np.int64), minlength=len(primitives))
+    sizes, times = np.unique(np.diff(offsets), return_counts=True)
+    return fit_counts(
+        primitives,
+        used,
+        (sizes, times),
+        coverage=coverage,
+        length=length,
+        numbers=numbers,
+        scale=scale,
+        name=name,
+    )
+
+
+def fit_counts(
+    primitives: Sequence[Primitive],
+    used: NDArray[np.integer],
+    lengths: tuple[NDArray[np.integer], NDArray[np.integer]],
+    *,
+    coverage: float = 0.999,
+    length: int | None = None,
+    numbers: int | None = None,
+    scale: str = "raw",
+    name: str = "tlp",
+) -> Encoding:
+    """`fit_encoding` for sequences that were only counted.
+
+    Parameters
+    ----------
+    used
+        Occurrences of each primitive.
+    lengths
+        Lengths of sequences, and how many have each.
+    """
     if not 0 < coverage <= 1:
         raise EncodingError(f"coverage is a share above 0 and up to 1, not {coverage}")
-    used = np.bincount(np.asarray(flat, np.int64), minlength=len(primitives))
     if length is None:
-        length = max(1, _covering(np.diff(offsets), np.ones(len(offsets) - 1), coverage, "length"))
+        length = max(1, _covering(*lengths, coverage, "length"))
     if numbers is None:
         counts = np.array([len(primitive.numbers) for primitive in primitives], np.int64)
         numbers = _covering(counts, used, coverage, "numbers")

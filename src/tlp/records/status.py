@@ -21,6 +21,8 @@ class Status(str, enum.Enum):
     RUN_ERROR = "run_error"
     RUN_TIMEOUT = "run_timeout"
     RUN_CRASH = "run_crash"
+    FAILED = "failed"
+    """It failed somewhere, and the log that says so does not say where."""
 
     @property
     def timed(self) -> bool:

@@ -29,6 +29,64 @@ def format_seconds(seconds: float) -> str:
     return f"{minutes}:{whole % 60:02d}"
 
 
+class ShareProgress:
+    """A bar with the time left on standard error, or now and then a line in a log."""
+
+    def __init__(self, doing: str, quiet: bool = False) -> None:
+        self._console = Console(stderr=True)
+        self._doing = doing
+        self._quiet = quiet
+        self._started = self._printed = time.monotonic()
+        self._begin: float | None = None
+        self._progress: Progress | None = None
+        if self._console.is_terminal and not quiet:
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.percentage:3.0f}%  {task.fields[note]}"),
+                console=self._console,
+                auto_refresh=False,
+                transient=True,
+            )
+            self._refreshed = 0.0
+            self._bar = self._progress.add_task(doing, total=1.0, note="")
+
+    def __enter__(self) -> ShareProgress:
+        if self._progress is not None:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def update(self, share: float, text: str) -> None:
+        """Show how much is done; ``share`` is from 0 to 1.
+
+        The time left is that of what was done since the first call: a resumed job begins later.
+        """
+        now = time.monotonic()
+        if self._begin is None:
+            self._begin = share
+        done = share - self._begin
+        left = (now - self._started) * (1 - share) / done if done > 0 else None
+        note = text if left is None else f"{text}, {format_seconds(left)} left"
+        if self._progress is not None:
+            # Never on a thread: readers are forked from this process.
+            if now - self._refreshed >= _REFRESH_S:
+                self._refreshed = now
+                self._progress.update(self._bar, completed=share, note=note)
+                self._progress.refresh()
+        elif not self._quiet and now - self._printed >= _LINE_S:
+            self._printed = now
+            print(f"tlp: {self._doing}: {share:.0%}, {note}", file=sys.stderr, flush=True)
+
+
 class TerminalObserver:
     """Shows stages and rounds on standard error: a live bar, or now and then a line in a log.
 

@@ -25,7 +25,8 @@ def _number(value: float | None, digits: int = 1) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
-def _table(columns: Sequence[tuple[str, str]], title: str | None = None) -> Table:
+def make_table(columns: Sequence[tuple[str, str]], title: str | None = None) -> Table:
+    """An empty table without lines, its columns ``(name, "left" or "right")``."""
     table = Table(title=title, box=None, pad_edge=False, title_justify="left", header_style="bold")
     for name, justify in columns:
         table.add_column(
@@ -44,7 +45,7 @@ def rows_text(rows: int) -> str:
 
 def show_tasks(tasks: Sequence[Mapping[str, Any]], out: Console) -> None:
     """What there is to tune: one line a task."""
-    table = _table(
+    table = make_table(
         [
             ("task", "left"),
             ("computes", "left"),
@@ -74,7 +75,7 @@ def show_summary(summary: Mapping[str, Any], out: Console) -> None:
     summary
         Of a complete run, or a report, which knows less before the first run is complete.
     """
-    table = _table(
+    table = make_table(
         [
             ("task", "left"),
             ("weight", "right"),
@@ -137,7 +138,7 @@ def show_summary(summary: Mapping[str, Any], out: Console) -> None:
 
 
 def _show_latencies(latency: Mapping[str, float], out: Console) -> None:
-    table = _table([("network", "left"), ("median ms", "right"), ("against tuned", "right")])
+    table = make_table([("network", "left"), ("median ms", "right"), ("against tuned", "right")])
     for name, median in in_order(latency).items():
         table.add_row(contender_name(name), f"{median:.3f}", f"{median / latency['tuned']:.2f}x")
     out.print()

@@ -32,8 +32,9 @@ class SearchSettings:
     spread
         A pick differs from every earlier one of its round in at least this many decisions.
     draws
-        Before a model knows the task, random rows drawn for each pick: those are kept whose
-        innermost tiles cover whole cache lines. 1 is uniform sampling.
+        Before a model knows the task, random rows drawn for each pick: those come first whose
+        innermost tiles cover whole cache lines and, among them, those that do not unroll the most.
+        1 is uniform sampling.
     """
 
     picks: int = 10
@@ -188,8 +189,9 @@ def _order(
         drawn = rng.permutation(len(pool.rows))
         if settings.draws > 1:
             head = drawn[: settings.draws * settings.picks]
-            use = space.line_use(pool.rows[head])
-            drawn[: len(head)] = head[np.argsort(-use, kind="stable")]
+            rows = pool.rows[head]
+            order = np.lexsort((space.unrolls_most(rows), -space.line_use(rows)))
+            drawn[: len(head)] = head[order]
         return drawn[:total], np.ones(total, np.bool_)
     ranked = _spread(pool.rows, pool.top(40 * wanted), total, settings.spread)
     every = max(2, round(1 / settings.random_share)) if settings.random_share > 0 else 0

@@ -144,6 +144,20 @@ class DecisionSpace:
                 share[chosen] = covered / (np.ceil(covered / self.line) * self.line)
         return share
 
+    def unrolls_most(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Which rows take the largest unroll step, the only category of a CPU's sketch, ``[n]``.
+
+        Such programs compile several times as long as the others; none does on a GPU's space.
+        """
+        most = np.zeros(len(rows), np.bool_)
+        for sketch, decisions in enumerate(self.sketches if self.line else ()):
+            chosen = np.flatnonzero(rows[:, 0] == sketch)
+            for position, decision in enumerate(decisions):
+                if decision.kind is DecisionKind.CATEGORY:
+                    step = decision.numbers[rows[chosen, 1 + position], 0]
+                    most[chosen] |= step == decision.numbers.max()
+        return most
+
     def uniform(self, rng: np.random.Generator, count: int, limited: bool = True) -> Rows:
         """Random rows: each sketch alike, each value of a decision alike.
 

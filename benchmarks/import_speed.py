@@ -1,0 +1,171 @@
+"""How long importing logs takes, against bare decoding of the same lines.
+
+    python -m benchmarks.import_speed ../shared/ansor-x86
+
+Each contender runs in a process of its own, pinned to one core, or to two with two readers:
+
+- orjson: `orjson.loads` of every line, the rest of that process not counted
+- ours: the whole import: unpack, validate, number primitives, write Parquet, fit the encoding
+- plain: `json.loads`, loops over the steps, a dict that numbers them, Parquet
+
+They alternate, and the shortest time of each counts. Peak memory is that of all processes of an
+import together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tlp.host import available_cores, pin_process
+
+CONTENDERS = ("orjson", "one", "two", "plain")
+
+
+def _lines(logs: list[Path]) -> Iterator[list[bytes]]:
+    from tlp.records.logs import find_logs, read_blocks
+
+    for log in find_logs(logs)[0]:
+        for block, _ in read_blocks(log.path):
+            yield block.data.split(b"\n")
+
+
+def bare(logs: list[Path], out: Path) -> dict[str, float]:
+    import orjson
+
+    seconds, lines = 0.0, 0
+    for found in _lines(logs):
+        start = time.perf_counter()
+        for line in found:
+            orjson.loads(line)
+        seconds += time.perf_counter() - start
+        lines += len(found)
+    return {"seconds": seconds, "lines": lines}
+
+
+def ours(logs: list[Path], out: Path, jobs: int) -> dict[str, float]:
+    start = time.perf_counter()
+    from tlp.records.importer import import_logs
+
+    manifest = import_logs(logs, out / "data", jobs=jobs).manifest
+    return {"seconds": time.perf_counter() - start, "lines": manifest["counts"]["lines"]}
+
+
+def plain(logs: list[Path], out: Path) -> dict[str, float]:
+    start = time.perf_counter()
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    numbers: dict[tuple[Any, ...], int] = {}
+    lines = 0
+    for part, found in enumerate(_lines(logs)):
+        rows = []
+        for line in found:
+            record = json.loads(line)
+            (key, target, *_), (_, steps) = record["i"]
+            sequence = []
+            for step in steps:
+                flat: list[Any] = []
+                for value in step:
+                    flat += value if isinstance(value, list) else [value]
+                sequence.append(numbers.setdefault(tuple(flat), len(numbers)))
+            costs, error, _, stamp = record["r"]
+            if not all(isinstance(cost, float | int) and cost > 0 for cost in costs):
+                raise ValueError(line)
+            rows.append(
+                {
+                    "workload": key,
+                    "target": target,
+                    "sequence": sequence,
+                    "latencies": costs,
+                    "error": error,
+                    "time": stamp,
+                    "version": record["v"],
+                }
+            )
+        pq.write_table(pa.Table.from_pylist(rows), out / f"rows-{part}.parquet")
+        lines += len(rows)
+    return {"seconds": time.perf_counter() - start, "lines": lines}
+
+
+def _measure(contender: str, logs: list[Path]) -> dict[str, float]:
+    """One run, in this process."""
+    cores = available_cores()
+    pin_process(cores[:2] if contender == "two" else cores[:1])
+    run: dict[str, Callable[[list[Path], Path], dict[str, float]]] = {
+        "orjson": bare,
+        "one": lambda logs, out: ours(logs, out, 1),
+        "two": lambda logs, out: ours(logs, out, 2),
+        "plain": plain,
+    }
+    with tempfile.TemporaryDirectory() as temporary:
+        found = run[contender](logs, Path(temporary))
+    children = 2 if contender == "two" else 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak += children * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return {**found, "peak_mb": peak / 1024}
+
+
+def _in_child(contender: str, logs: list[Path]) -> dict[str, float]:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.import_speed", "--run", contender, *map(str, logs)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parent.parent,
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    print(f"{contender:7s} {found['seconds']:.2f} s", file=sys.stderr, flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("logs", nargs="+", type=Path)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--run", choices=CONTENDERS, help="one contender, here")
+    arguments = parser.parse_args()
+    logs = [path.resolve() for path in arguments.logs]
+    if arguments.run:
+        print(json.dumps(_measure(arguments.run, logs)))
+        return
+    from benchmarks.common import write_result
+
+    if len(available_cores()) < 2:
+        sys.exit("this needs two cores")
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
+    for repeat in range(arguments.repeats):
+        for name in CONTENDERS:
+            # The plain one takes minutes and is far behind.
+            if name != "plain" or repeat == 0:
+                runs[name].append(_in_child(name, logs))
+    best = {name: min(one["seconds"] for one in found) for name, found in runs.items()}
+    counts = {one["lines"] for found in runs.values() for one in found}
+    if len(counts) != 1:
+        sys.exit(f"the contenders read different numbers of lines: {counts}")
+    peaks = [one["peak_mb"] for name in ("one", "two") for one in runs[name]]
+    write_result(
+        "import_speed",
+        {
+            "time_over_orjson": best["one"] / best["orjson"],
+            "speedup_over_plain": best["plain"] / best["one"],
+            "scaling_two_processes": best["one"] / best["two"],
+            "peak_memory_mb": max(peaks),
+            "lines": counts.pop(),
+            "lines_per_second": runs["one"][0]["lines"] / best["one"],
+        },
+        {"logs": [path.name for path in logs], "repeats": arguments.repeats, "seed": 0},
+        runs=runs,
+    )
+
+
+if __name__ == "__main__":
+    main()

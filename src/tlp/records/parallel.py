@@ -1,0 +1,119 @@
+"""Reading blocks here or in several processes; batches come in the order of the blocks."""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tlp.errors import MeasureError
+from tlp.processes import die_with_parent
+from tlp.records.logs import BLOCK, Block
+from tlp.records.metaschedule_log import WorkloadFile
+from tlp.records.reader import Batch, LogReader
+from tlp.records.workload_key import Workload
+
+_SLOT = 2 * BLOCK
+
+
+@dataclass(frozen=True)
+class Item:
+    """A block of a file, or the beginning of the file (no block).
+
+    Parameters
+    ----------
+    read
+        Bytes of the file on disk that were read until then.
+    """
+
+    source: int
+    block: Block | None
+    read: int
+    workloads: WorkloadFile | None
+    name: str
+
+    @property
+    def arguments(self) -> tuple[Sequence[Workload | str] | None, str]:
+        """What the reader is told beside the block."""
+        return self.workloads.workloads if self.workloads else None, self.name
+
+
+def read_here(items: Iterator[Item]) -> Iterator[tuple[Item, Batch | None]]:
+    """Batches of the items, read in this process."""
+    reader = LogReader()
+    for item in items:
+        block = item.block
+        yield item, None if block is None else reader.read(block, *item.arguments)
+
+
+def read_elsewhere(items: Iterator[Item], jobs: int) -> Iterator[tuple[Item, Batch | None]]:
+    """Batches of the items, read by several processes.
+
+    The bytes of a block go through memory that the processes share; a pipe would cost about as much
+    as reading them. Readers are forked before anything else runs here.
+
+    Raises
+    ------
+    MeasureError
+        If one of the processes dies.
+    """
+    context = multiprocessing.get_context("fork")
+    waiting: deque[tuple[Item, Future[Batch] | None]] = deque()
+    slots = [mmap.mmap(-1, _SLOT) for _ in range(2 * jobs + 1)]
+    turn = 0
+    pool = ProcessPoolExecutor(jobs, context, _start_reader, (os.getpid(), slots))
+    try:
+        for item in items:
+            future, block = None, item.block
+            if block is not None:
+                slot = -1
+                if 0 < len(block.data) <= _SLOT:
+                    # As many wait at most as there are other slots: this one was read.
+                    turn = slot = (turn + 1) % len(slots)
+                    slots[slot][: len(block.data)] = block.data
+                    size = len(block.data)
+                    block = replace(block, data=b"")
+                    item = replace(item, block=block)
+                else:
+                    size = 0
+                future = pool.submit(_read, slot, size, block, *item.arguments)
+            waiting.append((item, future))
+            while len(waiting) > 2 * jobs:
+                yield _next(waiting)
+        while waiting:
+            yield _next(waiting)
+    except BrokenProcessPool:
+        raise MeasureError(
+            "a process that reads was killed; repeat the command: it goes on from there"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+        for shared in slots:
+            shared.close()
+
+
+def _next(waiting: deque[tuple[Item, Future[Batch] | None]]) -> tuple[Item, Batch | None]:
+    item, future = waiting.popleft()
+    return item, None if future is None else future.result()
+
+
+_reader: LogReader
+_slots: list[mmap.mmap]
+
+
+def _start_reader(parent: int, slots: list[mmap.mmap]) -> None:
+    global _reader, _slots
+    die_with_parent(parent)
+    _reader, _slots = LogReader(), slots
+
+
+def _read(slot: int, size: int, block: Block, *arguments: Any) -> Batch:
+    if slot >= 0:
+        block = replace(block, data=_slots[slot][:size])
+    return _reader.read(block, *arguments)

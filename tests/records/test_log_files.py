@@ -1,0 +1,127 @@
+"""Finding logs, and their lines in blocks."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from log_files import record, write_log
+
+from tlp.errors import RecordsError
+from tlp.records import logs
+from tlp.records.logs import find_logs, read_blocks
+
+
+def zstd(data: bytes) -> bytes:
+    return pa.compress(data, codec="zstd", asbytes=True)
+
+
+def lines_of(path, **where):
+    """Number, bytes or what is said instead, of every line."""
+    for block, _ in read_blocks(path, **where):
+        if block.damage or block.skipped:
+            yield block.first, block.damage or block.skipped
+        else:
+            found = block.data.split(b"\n")
+            assert len(found) == block.lines
+            yield from enumerate(found, block.first)
+
+
+def in_two(data: bytes) -> bytes:
+    return zstd(data[:5]) + zstd(data[5:])
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd, in_two])
+def test_lines_of_packed_files_whatever_their_name(tmp_path, pack):
+    path = tmp_path / "log"
+    path.write_bytes(pack(b"one\n\ntwo\nthree"))
+    assert list(lines_of(path)) == [(1, b"one"), (2, b""), (3, b"two"), (4, b"three")]
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"a\n", b"a", b"a\n\n", b"\n\nab\ncdefgh\n\n\ni"])
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
+def test_blocks_of_any_size_have_the_lines_of_the_file(tmp_path, monkeypatch, data, size):
+    monkeypatch.setattr(logs, "BLOCK", size)
+    path = tmp_path / "log"
+    path.write_bytes(data)
+    wanted = data.removesuffix(b"\n").split(b"\n") if data else []
+    assert list(lines_of(path)) == list(enumerate(wanted, 1))
+    for block, _ in read_blocks(path):
+        rest = [(n, line) for n, line in enumerate(wanted, 1) if n >= block.first + block.lines]
+        place = {"offset": block.end, "first": block.first + block.lines}
+        assert list(lines_of(path, **place)) == rest
+
+
+def test_a_line_that_is_too_long_is_counted_and_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "BLOCK", 8)
+    monkeypatch.setattr(logs, "LONGEST_LINE", 20)
+    path = tmp_path / "log"
+    path.write_bytes(b"one\n" + b"x" * 50 + b"\ntwo\n" + b"y" * 33)
+    assert list(lines_of(path)) == [(1, b"one"), (2, 50), (3, b"two"), (4, 33)]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd])
+def test_lines_before_a_damage_are_kept(tmp_path, pack):
+    whole = "".join(f"{i * 7919 % 10007} line {i}\n" for i in range(20_000)).encode()
+    packed = pack(whole)
+    path = tmp_path / "log"
+    path.write_bytes(packed[: len(packed) // 2])
+    *good, (number, reason) = lines_of(path)
+    assert "damaged" in reason
+    assert number == len(good) + 1
+    assert len(good) > 2000
+    assert [line for _, line in good] == whole.split(b"\n")[: len(good)]
+
+
+def test_folders_databases_repositories_and_other_files(tmp_path):
+    root = tmp_path / "logs"
+    write_log(root / "own__repo__results_net.json", record())
+    write_log(root / "deep" / "ResNet-18.json.gz", record())
+    write_log(root / "db" / "database_tuning_record.json", "[]")
+    write_log(root / "db" / "database_workload.json", "[]")
+    write_log(root / "notes.md", "text")
+    write_log(root / "data" / "manifest.json", '{"format": "tlp data set"}')
+    found, others = find_logs([root, root / "deep" / "ResNet-18.json.gz"])
+    assert [(log.name, log.origin, log.stem) for log in found] == [
+        ("logs/db/database_tuning_record.json", "db", "db"),
+        ("logs/deep/ResNet-18.json.gz", "deep", "ResNet-18"),
+        ("logs/own__repo__results_net.json", "own/repo", "own__repo__results_net"),
+    ]
+    assert found[0].workloads == root / "db" / "database_workload.json"
+    assert [path.name for path in others] == ["notes.md"]
+
+
+def test_what_is_not_there_is_named(tmp_path):
+    with pytest.raises(RecordsError, match="does not exist"):
+        find_logs([tmp_path / "nowhere"])
+    with pytest.raises(RecordsError, match=r"\.json"):
+        find_logs([tmp_path])
+
+
+def test_memory_does_not_grow_with_a_line(tmp_path):
+    path = tmp_path / "long.json.gz"
+    with gzip.open(path, "wb", compresslevel=1) as stream:
+        stream.write(record().encode() + b"\n")
+        for _ in range(400):
+            stream.write(b"[" * 2**20)
+        stream.write(b"\n" + record(factor=8).encode())
+    code = """
+import resource, sys
+from pathlib import Path
+from tlp.records.importer import import_logs
+done = import_logs([Path(sys.argv[1])], Path(sys.argv[2]), jobs=1)
+counts = done.manifest["counts"]
+print(counts["rows"], counts["rejected"], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path), str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows, rejected, peak = map(int, done.stdout.split())
+    assert (rows, rejected) == (2, 1)
+    assert peak < 400 * 1024
