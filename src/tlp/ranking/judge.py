@@ -108,7 +108,9 @@ def judge(
     labels = relative_speeds(latencies, groups)
     usable = np.where(np.isfinite(latencies) & (latencies > 0), latencies, np.inf)
     best = np.where(lists.mask, usable[lists.index], np.inf).min(-1, initial=np.inf)
-    weight = np.ones(len(best)) if weights is None else weights[lists.index[:, 0]]
+    weight = np.ones(len(best))
+    if weights is not None and len(best):
+        weight = weights[lists.index[:, 0]]
     costs = np.where(np.isfinite(best), weight * best, 0.0)
     found = ranked(said[lists.index], labels[lists.index], lists.mask)
     slowest = np.where(found.best > 0, found.best, np.inf).min(-1, initial=np.inf)
@@ -136,8 +138,8 @@ def _figures(
     for k in TOPS:
         values[f"top{k}"] = score = top_k_of(picked, best, k)
         known = np.isfinite(score)
-        taken = np.maximum(score, np.where(score == 0, slowest, 0))
-        # A subset's best may be slower than the workload's: costs are those of the subset.
+        # A subset's best may be slower than the workload's: costs and labels are the subset's.
+        taken = np.where(score == 0, slowest / best[:, 0], score)
         own = costs[known] / best[known, 0]
         with np.errstate(divide="ignore"):
             totals[f"top{k}_total"] = (
