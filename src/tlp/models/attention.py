@@ -26,8 +26,11 @@ class Attention(nn.Module):
         self.norms = nn.ModuleList(
             nn.LayerNorm(width) if config.norm else nn.Identity() for _ in range(config.layers)
         )
+        # The first weights are those of torch's own attention, as TLP was published.
         for layer in self.inputs:
             nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        for layer in self.outputs:
             nn.init.zeros_(layer.bias)
 
     def prepare(self, hidden: torch.Tensor) -> torch.Tensor:

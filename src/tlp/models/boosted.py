@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tlp.errors import CheckpointError, ModelError, TrainingError
 from tlp.models.checkpoint import Header, load_text, save_text
-from tlp.models.ranker import judged
+from tlp.models.ranker import TREES, judged
 from tlp.processes import require
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class BoostedTrees:
             header,
             model=self.name,
             architecture={"length": length, "features": features, "rounds": self._kept},
-            training=header.training or self._parameters() | {"rounds": self.rounds},
+            training={**self._parameters(), "rounds": self.rounds, **header.training},
             **self._fitted,
         )
         if self._xgboost:
@@ -241,6 +241,8 @@ class BoostedTrees:
             If the file is damaged, of a newer format, or its library does not read it.
         """
         header, text = load_text(path)
+        if header.model not in TREES:
+            raise CheckpointError(f"{path}: {header.model!r} is none of {', '.join(TREES)}")
         trees = cls(header.model)
         try:
             if trees._xgboost:

@@ -120,6 +120,8 @@ def parse_header(content: Any, path: Path) -> Header:
     for name, kind in (kinds | {"data": str, "metrics": dict}).items():
         if not isinstance(content[name], kind):
             raise CheckpointError(f"{path}: the header's {name} is not a {kind.__name__}")
+    if not all(v is None or isinstance(v, int | float) for v in content["metrics"].values()):
+        raise CheckpointError(f"{path}: the header's metrics are not numbers")
     metrics = {k: float("nan") if v is None else float(v) for k, v in content["metrics"].items()}
     platforms = tuple(str(name) for name in content["platforms"])
     return Header(**{**content, "platforms": platforms, "metrics": metrics})

@@ -100,14 +100,17 @@ PUBLISHED = SequenceConfig(
     width=256,
     encoder=(64, 128, 256),
     heads=8,
-    decoder=(128, 64),
+    decoder=(256, 128, 64),
     pool="positions",
     masked=False,
     positions=False,
     norm=False,
     log2=False,
 )
-"""TLP (Zhai et al., ASPLOS'23, section 4.4), as its authors published it."""
+"""TLP (Zhai et al., ASPLOS'23, section 4.4), as its authors published it.
+
+Sizes are those of their training script (github zhaiyi000/tlp, ``scripts/tlp_train.py``).
+"""
 
 ARCHITECTURES: dict[str, SequenceConfig] = {
     "tlp": SequenceConfig(),

@@ -85,10 +85,13 @@ class NetworkRanker:
             If the model has not learned, or reads rows or sequences of another size.
         """
         model = self._learned()
-        if table.shape[1] != model.features or indices.shape[1] > model.length:
+        length = indices.shape[1]
+        # Padding counts where it is not masked: a shorter sequence is another one.
+        fits = length <= model.length if self.config.masked else length == model.length
+        if table.shape[1] != model.features or not fits:
             raise ModelError(
                 f"{self.name} reads {model.length} primitives of {model.features} numbers, got "
-                f"{indices.shape[1]} of {table.shape[1]}. Encode with the model's own encoding"
+                f"{length} of {table.shape[1]}. Encode with the model's own encoding"
             )
         return score_sequences(model, table, indices, mask)
 
@@ -105,7 +108,7 @@ class NetworkRanker:
             header,
             model=self.name,
             architecture={**self.config.to_json(), **sizes},
-            training=header.training or self.settings.to_json(),
+            training={**self.settings.to_json(), **header.training},
             **self._fitted,
         )
         weights = {k: v.detach().cpu().numpy() for k, v in model.state_dict().items()}

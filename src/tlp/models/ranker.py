@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -121,11 +122,11 @@ def make_ranker(name: str, **options: Any) -> Ranker:
         If the name or an option is unknown.
     """
     if name == "random":
-        return RandomRanker(**options)
+        return RandomRanker(**_known(name, RandomRanker, options))
     if name in TREES:
         from tlp.models.boosted import BoostedTrees
 
-        return BoostedTrees(name, **options)
+        return BoostedTrees(name, **_known(name, BoostedTrees, options))
     if name in ARCHITECTURES:
         from tlp.processes import require
 
@@ -134,6 +135,16 @@ def make_ranker(name: str, **options: Any) -> Ranker:
 
         return NetworkRanker.named(name, **options)
     raise ModelError(f"unknown model {name!r}; there are {', '.join(NAMES)}")
+
+
+def _known(name: str, kind: type, options: dict[str, Any]) -> dict[str, Any]:
+    """The options, if the model takes them all."""
+    known = set(inspect.signature(kind).parameters) - {"name"}
+    if wrong := sorted(set(options) - known):
+        raise ModelError(
+            f"{name} has no {', '.join(wrong)}; what can be set is {', '.join(sorted(known))}"
+        )
+    return options
 
 
 def load_ranker(path: Path) -> tuple[Ranker, Header]:
