@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -53,11 +54,11 @@ class PublishedTlp(nn.Module):
     def __init__(self, features):
         super().__init__()
         sizes = [features, 64, 128, 256, 256]
-        self.up = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+        self.up = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))
         self.attention = nn.MultiheadAttention(256, 8, batch_first=True)
         self.residual = nn.ModuleList(nn.Linear(256, 256) for _ in range(2))
         sizes = [256, 256, 128, 64, 1]
-        self.down = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+        self.down = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))
 
     def forward(self, x):
         for layer in self.up:
