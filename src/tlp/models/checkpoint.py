@@ -145,7 +145,7 @@ def save_tensors(path: Path, header: Mapping[str, Any], tensors: Tensors) -> Non
     """Write a safetensors file whose metadata holds a header, in one step."""
     numpy = require("safetensors.numpy", "torch")
     with replacing(path) as temporary:
-        whole = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
+        whole = {name: np.asarray(values, order="C") for name, values in tensors.items()}
         numpy.save_file(whole, temporary, {"tlp": json.dumps(dict(header), allow_nan=False)})
 
 

@@ -40,8 +40,8 @@ class TrainSettings:
         ``float32``, or ``bfloat16`` for what a step computes; weights and loss stay float32.
     device
         ``auto`` takes a GPU where there is one.
-    cpu_seconds
-        Budget of processor time, all threads together; None for no limit.
+    seconds, cpu_seconds
+        Budgets of time, and of processor time of all threads together; None for no limit.
     seed
         Of weights, order and lists.
     save_seconds
@@ -64,6 +64,7 @@ class TrainSettings:
     criterion: tuple[str, ...] = ("top1_subsets", "top5_subsets")
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    seconds: float | None = None
     cpu_seconds: float | None = None
     seed: int = 0
     save_seconds: float = 60.0

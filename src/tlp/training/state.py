@@ -25,6 +25,7 @@ class Position:
     best: float | None = None
     best_epoch: int = -1
     stale: int = 0
+    seconds: float = 0.0
     cpu_seconds: float = 0.0
     loss_sum: float = 0.0
     loss_count: int = 0

@@ -147,9 +147,10 @@ class _Run:
         }
         if self.state_path is not None and self.state_path.exists():
             self._resume(self.state_path)
-        self.started = time.monotonic()
+        self.began = self.saved = time.monotonic()
+        # Of the whole run, with what was spent before it was stopped.
+        self.started = self.began - self.position.seconds
         self.cpu_started = time.process_time() - self.position.cpu_seconds
-        self.saved = self.started
         self.seen = 0
 
     @property
@@ -164,6 +165,7 @@ class _Run:
 
     def save(self) -> None:
         """Write the state, where there is a folder for it."""
+        self.position.seconds = time.monotonic() - self.started
         self.position.cpu_seconds = time.process_time() - self.cpu_started
         if self.state_path is not None and self.world.leads:
             parts = {"model": self.model.state_dict(), "average": self.average, "best": self.best}
@@ -189,7 +191,7 @@ class _Run:
                 on_progress(self._progress(len(batches)))
             if time.monotonic() - self.saved > self.settings.save_seconds:
                 self.save()
-            over = self.world.share(self._out_of_budget())
+            over = self.world.share(self._budget_left() <= 0)
         self._end_epoch(over)
         self.save()
 
@@ -210,10 +212,9 @@ class _Run:
             # One such batch must not spoil all weights; many mean that they are spoilt.
             position.skipped += 1
             if position.skipped >= _MOST_SKIPPED:
-                raise TrainingError(
-                    f"the loss was not finite in {_MOST_SKIPPED} batches on end (epoch "
-                    f"{position.epoch + 1}, step {position.step}). Lower the learning rate, or "
-                    "train in float32"
+                raise _not_finite(
+                    f"{_MOST_SKIPPED} batches on end (epoch {position.epoch + 1}, step "
+                    f"{position.step})"
                 )
             return
         position.skipped = 0
@@ -260,12 +261,20 @@ class _Run:
             for name, values in self.model.state_dict().items():
                 self.average[name].lerp_(values, weight)
 
-    def _out_of_budget(self) -> bool:
-        budget = self.settings.cpu_seconds
-        return budget is not None and time.process_time() - self.cpu_started > budget
+    def _budget_left(self) -> float:
+        """Seconds, or seconds of processor time where fewer of them are left."""
+        settings = self.settings
+        left = math.inf
+        if settings.seconds is not None:
+            left = settings.seconds - (time.monotonic() - self.started)
+        if settings.cpu_seconds is not None:
+            left = min(left, settings.cpu_seconds - (time.process_time() - self.cpu_started))
+        return left
 
     def _end_epoch(self, over: bool) -> None:
         position, settings = self.position, self.settings
+        if not position.loss_count:
+            raise _not_finite(f"any batch of epoch {position.epoch + 1}")
         if settings.average == "swa":
             averaging = 2 * (position.epoch + 1) > settings.epochs
             position.averaged += averaging
@@ -274,7 +283,7 @@ class _Run:
         row: dict[str, float | None] = {
             "epoch": position.epoch + 1,
             "step": position.step,
-            "loss": position.loss_sum / position.loss_count if position.loss_count else None,
+            "loss": position.loss_sum / position.loss_count,
             "cpu_seconds": round(time.process_time() - self.cpu_started, 3),
             **{k: v if math.isfinite(v) else None for k, v in figures.items()},
         }
@@ -321,7 +330,7 @@ class _Run:
 
     def _progress(self, batches: int) -> Progress:
         position = self.position
-        spent = max(1e-9, time.monotonic() - self.started)
+        spent = max(1e-9, time.monotonic() - self.began)
         rate = self.seen / spent
         left = self.settings.epochs - position.epoch - position.batch / batches
         figures = position.history[-1] if position.history else {}
@@ -331,7 +340,9 @@ class _Run:
             loss=position.loss_sum / max(1, position.loss_count),
             figures={k: v for k, v in figures.items() if v is not None},
             rows_per_second=rate,
-            seconds_left=left * len(self.rows) / max(1e-9, rate),
+            seconds_left=max(
+                0.0, min(left * len(self.rows) / max(1e-9, rate), self._budget_left())
+            ),
         )
 
     def finish(self) -> Trained:
@@ -345,6 +356,12 @@ class _Run:
             k: math.nan if v is None else v for k, v in kept.items() if k not in skip
         }
         return Trained(metrics, position.best_epoch + 1, position.history)
+
+
+def _not_finite(where: str) -> TrainingError:
+    return TrainingError(
+        f"the loss was not finite in {where}. Lower the learning rate, or train in float32"
+    )
 
 
 def _copy(weights: dict[str, Any]) -> Weights:
