@@ -336,7 +336,7 @@ def test_trees_keep_the_rounds_that_the_judge_liked_best(monkeypatch):
     figures = ranker.fit(data, data, on_progress=lambda now: told.append(now.line()))
     assert ranker._kept == 20
     assert figures["top1_subsets"] == 0.9
-    assert told[-1] == "round 30/30"
+    assert told[-1] == "round 30/30  0:00 left"
     shorter = BoostedTrees("lightgbm-rank", rounds=20, leaves=4, threads=1, judge_every=100)
     shorter.fit(data, data)
     np.testing.assert_allclose(

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from records.log_files import ANSOR, METASCHEDULE, record, write_log
 
 import tlp.records
+from records.log_files import ANSOR, METASCHEDULE, record, write_log
 from tlp.errors import CheckpointError, EncodingError, TrainingError
 from tlp.primitives.encoding import PAPER_CPU, PAPER_GPU, Encoder
 from tlp.records import splits

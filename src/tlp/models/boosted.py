@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from tlp.errors import CheckpointError, ModelError, TrainingError
 from tlp.models.checkpoint import Header, load_text, save_text
 from tlp.models.ranker import TREES, judged
 from tlp.processes import require
+from tlp.reports.progress import format_seconds
 
 if TYPE_CHECKING:
     from tlp.training.programs import Programs
@@ -25,14 +27,15 @@ _ROWS = 16384
 
 @dataclass(frozen=True)
 class TreeProgress:
-    """How many rounds are done."""
+    """How many rounds are done, and how long the others take."""
 
     round: int
     rounds: int
+    seconds_left: float
 
     def line(self) -> str:
         """One line."""
-        return f"round {self.round}/{self.rounds}"
+        return f"round {self.round}/{self.rounds}  {format_seconds(self.seconds_left)} left"
 
 
 class BoostedTrees:
@@ -40,8 +43,7 @@ class BoostedTrees:
 
     The features of a program are its encoded rows one after the other, ``[L * w]``. Gains of
     the ranking objectives are ``2^y - 1`` of the relative speed y, in 256 grades with LightGBM. Of
-    the rounds, those up to the one that the judge likes
-    best on the validation workloads are kept.
+    the rounds, those up to the one that the judge likes best on the validation workloads are kept.
 
     Parameters
     ----------
@@ -53,6 +55,8 @@ class BoostedTrees:
         0 for as many as the library chooses.
     judge_every
         Rounds between two judgements.
+    seconds
+        Time after which no more trees are grown; None for no limit.
     """
 
     def __init__(
@@ -65,10 +69,12 @@ class BoostedTrees:
         feature_fraction: float = 0.5,
         threads: int = 0,
         judge_every: int = 25,
+        seconds: float | None = None,
     ) -> None:
         self.name, self.seed, self.rounds = name, seed, rounds
         self.leaves, self.learning_rate, self.threads = leaves, learning_rate, threads
         self.feature_fraction, self.judge_every = feature_fraction, judge_every
+        self.seconds = seconds
         self._xgboost = name.startswith("xgboost")
         self._library = require("xgboost" if self._xgboost else "lightgbm", "trees")
         self._booster: Any = None
@@ -104,19 +110,31 @@ class BoostedTrees:
         self._shape = (programs.indices.shape[1], programs.table.shape[1])
         grow = self._grow_xgboost if self._xgboost else self._grow_lightgbm
         best, kept, metrics = -np.inf, 0, {}
+        started = time.monotonic()
         for done in grow(programs, order, labels, sizes):
+            spent = time.monotonic() - started
+            left = spent / done * (self.rounds - done)
+            if self.seconds is not None:
+                left = min(left, self.seconds - spent)
             if on_progress is not None:
-                on_progress(TreeProgress(done, self.rounds))
-            if done % self.judge_every and done != self.rounds:
+                on_progress(TreeProgress(done, self.rounds, max(0.0, left)))
+            if done % self.judge_every and left > 0:
                 continue
             self._kept = done
             figures = judged(self, validation)
             value = (figures["top1_subsets"] + figures["top5_subsets"]) / 2 if figures else done
             if not kept or value > best:
                 best, kept, metrics = value, done, figures
+            if left <= 0:
+                break
         self._kept = kept
         self._fitted = {"data": programs.fingerprint, "metrics": metrics}
         return metrics
+
+    @property
+    def kept(self) -> str:
+        """How many rounds of trees."""
+        return f"{self._kept} rounds"
 
     def _parameters(self) -> dict[str, Any]:
         if self._xgboost:

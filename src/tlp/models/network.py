@@ -31,6 +31,7 @@ class NetworkRanker:
         self.name, self.config = name, config
         self.settings = settings or settings_for(name)
         self.model: SequenceModel | None = None
+        self.kept = "nothing"
         self._fitted: dict[str, Any] = {}
 
     @classmethod
@@ -68,6 +69,7 @@ class NetworkRanker:
             work_dir=work_dir,
             on_progress=on_progress,
         )
+        self.kept = f"epoch {done.best_epoch} of {len(done.history)}"
         self._fitted = {"data": programs.fingerprint, "metrics": done.metrics}
         return done.metrics
 

@@ -30,6 +30,10 @@ class Ranker(Protocol):
 
     name: str
 
+    @property
+    def kept(self) -> str:
+        """What training ended with, for people: ``epoch 3``."""
+
     def fit(
         self,
         programs: Programs,
@@ -64,6 +68,7 @@ class RandomRanker:
     """Scores at random, the same for the same seed."""
 
     name = "random"
+    kept = "nothing"
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed

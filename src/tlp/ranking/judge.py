@@ -46,12 +46,15 @@ class Judgement:
         Latency-weighted totals ``top1_total`` ... and ``top1_total_subsets`` ...
     failed_picks
         Workloads whose first pick failed.
+    sizes
+        Candidates of each workload, ``[b]``.
     """
 
     groups: npt.NDArray[Any]
     by_workload: dict[str, Values]
     totals: dict[str, float]
     failed_picks: int
+    sizes: npt.NDArray[np.int64]
 
     def summary(self) -> dict[str, float]:
         """Means over workloads, totals, and what they were counted from."""
@@ -127,7 +130,7 @@ def judge(
             values[f"{name}_subsets"] = _nanmean(np.stack([one[0][name] for one in over]))
         for name in over[0][1]:
             totals[f"{name}_subsets"] = _mean(np.array([one[1][name] for one in over]))
-    return Judgement(lists.groups, values, totals, failed)
+    return Judgement(lists.groups, values, totals, failed, lists.mask.sum(-1))
 
 
 def _figures(

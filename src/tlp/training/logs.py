@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from tlp.models.checkpoint import replacing
 from tlp.reports.progress import format_seconds
@@ -38,18 +38,26 @@ class Progress:
         )
 
 
+class Told(Protocol):
+    """What can be told in a line."""
+
+    def line(self) -> str:
+        """One line of at most 100 columns."""
+
+
 class ProgressLine:
     """Shows a run on standard error: rewritten in place, or now and then a line in a log."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, quiet: bool = False, stream: TextIO | None = None) -> None:
+        self._quiet = quiet
         self._stream = stream or sys.stderr
         self._live = self._stream.isatty()
         self._shown = 0.0
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: Told) -> None:
         """Show it, unless the last time was just now."""
         now = time.monotonic()
-        if now - self._shown < (0.2 if self._live else 15.0):
+        if self._quiet or now - self._shown < (0.2 if self._live else 15.0):
             return
         self._shown = now
         text = progress.line()
