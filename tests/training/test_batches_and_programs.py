@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tlp.errors import TrainingError
-from tlp.training.batches import make_batches, useful_rows
+from tlp.training.batches import make_batches, occurring, useful_rows
 from tlp.training.settings import TrainSettings, settings_for
 
 
@@ -83,6 +83,14 @@ def test_rows_of_groups_with_one_label_tell_a_list_nothing():
     for other in (TrainSettings(within_groups=False), TrainSettings(loss="mse")):
         assert useful_rows(labels, groups, other).tolist() == [0, 1, 2, 3, 4]
     assert useful_rows(labels[:0], groups[:0], TrainSettings()).tolist() == []
+
+
+def test_only_what_occurs_is_taken_from_a_table():
+    indices = np.array([[5, 2, -1], [5, 7, 9]], np.int32)
+    mask = np.array([[True, True, False], [True, True, False]])
+    needed, found = occurring(10, indices, mask)
+    assert needed.tolist() == [2, 5, 7]
+    assert found.tolist() == [[1, 0, 0], [1, 2, 0]]
 
 
 def test_groups_are_pairs_of_workload_and_platform_and_labels_stay_inside():

@@ -16,7 +16,7 @@ def score_sequences(
     table: npt.NDArray[np.float32],
     indices: npt.NDArray[np.integer[Any]],
     mask: npt.NDArray[np.bool_],
-    batch: int = 2048,
+    batch: int = 512,
 ) -> npt.NDArray[np.float32]:
     """Scores ``float32 [n]`` of sequences, on the device where the model is.
 
@@ -28,7 +28,7 @@ def score_sequences(
     table, indices, mask
         ``[d, w]``, ``[n, L]``, ``[n, L]`` as in `SequenceModel`.
     batch
-        Sequences at a time.
+        Sequences at a time. More are slower on a CPU: their memory is new each time.
     """
     device = next(model.parameters()).device
     scores = np.zeros(len(indices), np.float32)

@@ -80,6 +80,23 @@ def make_batches(
     return batches
 
 
+def occurring(
+    count: int, indices: npt.NDArray[np.integer[Any]], mask: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """What of a table of ``count`` primitives occurs in sequences ``[n, L]``.
+
+    Returns
+    -------
+    tuple
+        Rows of the table, ``[d]``, and the sequences as positions among them, ``[n, L]``; 0 where
+        they are padded.
+    """
+    occurs = np.zeros(count, bool)
+    occurs[indices[mask]] = True
+    number = np.cumsum(occurs, dtype=np.int64) - 1
+    return np.flatnonzero(occurs), np.where(mask, number[np.where(mask, indices, 0)], 0)
+
+
 def _packed(lists: list[npt.NDArray[np.int64]]) -> Batch:
     numbers = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
     return Batch(np.concatenate(lists), numbers)

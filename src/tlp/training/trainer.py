@@ -20,7 +20,7 @@ from tlp.models.sequence import SequenceModel
 from tlp.processes import deferred_interrupt
 from tlp.ranking.judge import judge
 from tlp.ranking.losses import LOSSES
-from tlp.training.batches import Batch, make_batches, useful_rows
+from tlp.training.batches import Batch, make_batches, occurring, useful_rows
 from tlp.training.distributed import World, joined
 from tlp.training.logs import Progress, tensorboard_writer, write_csv
 from tlp.training.programs import Programs
@@ -230,13 +230,9 @@ class _Run:
         """Sum of the losses of a batch's lists."""
         rows = batch.rows
         mask = self.programs.mask[rows]
-        indices = np.asarray(self.programs.indices[rows], np.int64)
         # Only primitives that occur are computed.
-        occurs = np.zeros(len(self.programs.table), bool)
-        occurs[indices[mask]] = True
-        number = np.cumsum(occurs) - 1
-        indices = np.where(mask, number[np.where(mask, indices, 0)], 0)
-        table = self.table[torch.from_numpy(np.flatnonzero(occurs)).to(self.device)]
+        needed, indices = occurring(len(self.table), self.programs.indices[rows], mask)
+        table = self.table[torch.from_numpy(needed).to(self.device)]
         half = self.settings.dtype == "bfloat16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
             scores = self.model(
