@@ -16,6 +16,7 @@ alternate, and the fastest repeat of each counts.
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -73,9 +74,10 @@ class Network:
 
         self.model.train()
         labels = torch.from_numpy(self.programs.labels.astype(np.float32))
-        start, samples, number = time.perf_counter(), 0, 0
-        while time.perf_counter() - start < seconds:
-            batch = self.batches[number % len(self.batches)]
+        number = itertools.count()
+
+        def step() -> int:
+            batch = self.batches[next(number) % len(self.batches)]
             loss = self.loss(
                 self.scores(batch.rows),
                 labels[torch.from_numpy(batch.rows)],
@@ -85,8 +87,9 @@ class Network:
             loss.backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
             self.optimizer.step()
-            samples, number = samples + len(batch.rows), number + 1
-        return samples / (time.perf_counter() - start)
+            return len(batch.rows)
+
+        return _rate(step, seconds)
 
     def score(self, seconds: float) -> float:
         """Candidates a second."""
@@ -96,16 +99,17 @@ class Network:
 
         self.model.eval()
         programs = self.programs
-        start, samples = time.perf_counter(), 0
-        while time.perf_counter() - start < seconds:
+
+        def step() -> int:
             if self.plain:
                 with torch.inference_mode():
                     for begin in range(0, len(programs), BATCH):
                         self.scores(np.arange(begin, min(begin + BATCH, len(programs))))
             else:
                 score_sequences(self.model, programs.table, programs.indices, programs.mask, BATCH)
-            samples += len(programs)
-        return samples / (time.perf_counter() - start)
+            return len(programs)
+
+        return _rate(step, seconds)
 
 
 class Trees:
@@ -127,11 +131,22 @@ class Trees:
     def score(self, seconds: float) -> float:
         """Candidates a second, flattening included."""
         programs = self.programs
-        start, samples = time.perf_counter(), 0
-        while time.perf_counter() - start < seconds:
+
+        def step() -> int:
             self.ranker.score(programs.table, programs.indices, programs.mask)
-            samples += len(programs)
-        return samples / (time.perf_counter() - start)
+            return len(programs)
+
+        return _rate(step, seconds)
+
+
+def _rate(step: Callable[[], int], seconds: float) -> float:
+    """Samples a second of a step that is repeated for at least so long."""
+    start, samples = time.perf_counter(), 0
+    while True:
+        samples += step()
+        spent = time.perf_counter() - start
+        if spent >= seconds:
+            return samples / spent
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from tlp.models.ranker import load_ranker
 from tlp.records import splits
 from tlp.records.importer import import_logs
 from tlp.records.splits import Split
-from tlp.training import trainer
+from tlp.training import judging, trainer
 from tlp.training.judging import judge_checkpoints
 
 SMALL = ("--set", "width=16", "--set", "heads=2", "--set", "encoder=[16]", "--set", "decoder=[16]")
@@ -136,6 +136,19 @@ def test_judging_says_which_model_is_better_and_by_how_much(data, trained, trees
     assert found["low"] <= found["mean"] <= found["high"] < 0
     wanted = chance["figures"]["top5"] - first["figures"]["top5"]
     assert chance["difference_to_first"]["top5"]["mean"] == pytest.approx(wanted)
+
+
+def test_long_lists_are_judged_on_random_ones_as_well(data, trained, trees, monkeypatch):
+    command = ("judge", data / "data", "--split", data / "split.json", trained[0], trees[0])
+    assert "random lists" not in tlp_(*command).stdout
+    monkeypatch.setattr(judging, "SUBSET_SIZE", 20)
+    done = tlp_(*command)
+    assert "random lists of 20 programs, mean of 20 each:" in done.stdout
+    assert "on the random lists, with 95 % intervals:" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    first, second = json.loads(tlp_(*command, "--json").stdout)["models"]
+    wanted = second["figures"]["top1_subsets"] - first["figures"]["top1_subsets"]
+    assert second["difference_to_first"]["top1"]["mean"] == pytest.approx(wanted)
 
 
 def test_figures_are_those_of_a_loop_over_the_logs(data, trees):

@@ -99,6 +99,13 @@ def test_a_checkpoint_is_safetensors_with_a_header_that_anybody_can_read(path):
     assert [p.name for p in path.parent.iterdir()] == ["model.safetensors"]
 
 
+def test_a_checkpoint_may_be_read_by_whoever_may_read_other_files(path, trees, tmp_path):
+    trees.save(tmp_path / "trees", HEADER)
+    (tmp_path / "other").write_text("")
+    wanted = (tmp_path / "other").stat().st_mode
+    assert path.stat().st_mode == (tmp_path / "trees").stat().st_mode == wanted
+
+
 def test_a_network_comes_back_and_scores_the_same(network, path, tmp_path):
     loaded, header = load_ranker(path)
     data = programs()

@@ -142,7 +142,7 @@ def test_a_run_that_is_complete_is_not_repeated(tmp_path):
 
 def test_the_state_of_another_run_is_refused_and_says_what_differs(tmp_path):
     run(tmp_path)
-    with pytest.raises(TrainingError, match=r"settings was .* and is"):
+    with pytest.raises(TrainingError, match=r"run: setting learning_rate was 0.001 and is"):
         run(tmp_path, learning_rate=1e-2)
     with pytest.raises(TrainingError, match="data was"):
         train(made.model(), made.programs(7), NOTHING, made.settings(), work_dir=tmp_path)

@@ -146,7 +146,9 @@ def save_tensors(path: Path, header: Mapping[str, Any], tensors: Tensors) -> Non
     numpy = require("safetensors.numpy", "torch")
     with replacing(path) as temporary:
         whole = {name: np.asarray(values, order="C") for name, values in tensors.items()}
-        numpy.save_file(whole, temporary, {"tlp": json.dumps(dict(header), allow_nan=False)})
+        metadata = {"tlp": json.dumps(dict(header), allow_nan=False)}
+        # What safetensors writes itself, nobody else may read.
+        temporary.write_bytes(numpy.save(whole, metadata))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Any], Tensors]:

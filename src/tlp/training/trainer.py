@@ -137,10 +137,12 @@ class _Run:
         self.best = _copy(self.average)
         self.batches_an_epoch = len(self._batches(0))
         self.identity = {
-            "settings": {
-                k: v for k, v in settings.to_json().items() if k not in ("save_seconds", "device")
+            **{
+                f"setting {k}": v
+                for k, v in settings.to_json().items()
+                if k not in ("save_seconds", "device")
             },
-            "architecture": model.config.to_json(),
+            **{f"architecture's {k}": v for k, v in model.config.to_json().items()},
             "data": programs.fingerprint,
             "validation": validation.fingerprint,
             "processes": world.size,
