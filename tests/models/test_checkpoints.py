@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 
 import tlp
 from tlp.errors import CheckpointError, ModelError
+from tlp.models import boosted
 from tlp.models.boosted import BoostedTrees
 from tlp.models.checkpoint import FORMAT_VERSION, Header, load_header, load_tensors
 from tlp.models.network import NetworkRanker
@@ -329,8 +330,6 @@ def test_a_missing_library_names_the_extra(monkeypatch):
 
 
 def test_trees_keep_the_rounds_that_the_judge_liked_best(monkeypatch):
-    from tlp.models import boosted
-
     values = iter([0.2, 0.9, 0.5, 0.1])
     monkeypatch.setattr(
         boosted,
@@ -351,6 +350,41 @@ def test_trees_keep_the_rounds_that_the_judge_liked_best(monkeypatch):
         shorter.score(data.table, data.indices, data.mask),
         rtol=1e-6,
     )
+
+
+def test_trees_grow_from_sparse_rows_as_from_dense_ones(monkeypatch):
+    monkeypatch.setattr(boosted, "_ROWS", 50)
+    data = programs(groups=9)
+    order = np.argsort(-data.latencies, kind="stable")
+    dense = boosted._flat(data.table, data.indices[order], data.mask[order])
+    np.testing.assert_array_equal(boosted._sparse(data, order).toarray(), dense)
+    one, other = (BoostedTrees("lightgbm-rank", rounds=20, threads=1) for _ in range(2))
+    one.fit(data, data)
+    monkeypatch.setattr(
+        boosted, "_sparse", lambda all_, rows: boosted._flat(all_.table, *_of(all_, rows))
+    )
+    other.fit(data, data)
+    np.testing.assert_array_equal(
+        one.score(data.table, data.indices, data.mask),
+        other.score(data.table, data.indices, data.mask),
+    )
+
+
+def _of(data, rows):
+    return data.indices[rows], data.mask[rows]
+
+
+def test_trees_of_xgboost_do_not_depend_on_the_parts_that_they_are_fed(monkeypatch):
+    data = programs(groups=9)
+    scores = []
+    for rows in (10**6, 50, 1):
+        monkeypatch.setattr(boosted, "_ROWS", rows)
+        ranker = BoostedTrees("xgboost-rank", rounds=20, threads=1)
+        ranker.fit(data, data)
+        scores.append(ranker.score(data.table, data.indices, data.mask))
+    assert len(np.unique(scores[0])) > 20
+    np.testing.assert_allclose(scores[1], scores[0], rtol=1e-5)
+    np.testing.assert_allclose(scores[2], scores[0], rtol=1e-5)
 
 
 def test_trees_learn_a_planted_order(trees):

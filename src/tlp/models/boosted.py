@@ -174,7 +174,7 @@ class BoostedTrees:
     ) -> Iterator[int]:
         rank = self.name == "lightgbm-rank"
         data = self._library.Dataset(
-            _flat(programs.table, programs.indices[order], programs.mask[order]),
+            _sparse(programs, order),
             _grades(labels) if rank else labels,
             group=sizes if rank else None,
             params={"verbosity": -1, "num_threads": self.threads},
@@ -188,12 +188,34 @@ class BoostedTrees:
     def _grow_xgboost(
         self, programs: Programs, order: Any, labels: Any, sizes: Any
     ) -> Iterator[int]:
-        data = self._library.QuantileDMatrix(
-            _flat(programs.table, programs.indices[order], programs.mask[order]),
-            np.exp2(labels) - 1,
-            group=sizes,
-            nthread=self.threads or None,
-        )
+        # Whole workloads at a time: all rows at once would be many times the data set.
+        ends = np.cumsum(sizes)
+        cuts = np.searchsorted(ends, np.arange(_ROWS, ends[-1], _ROWS))
+        bounds = np.unique([0, *ends[cuts].tolist(), ends[-1]])
+        numbers = np.repeat(np.arange(len(sizes)), sizes)
+
+        class Parts(self._library.DataIter):  # type: ignore[name-defined]
+            def __init__(self) -> None:
+                super().__init__()
+                self.at = 0
+
+            def next(self, input_data: Callable[..., Any]) -> bool:
+                if self.at == len(bounds) - 1:
+                    return False
+                part = slice(bounds[self.at], bounds[self.at + 1])
+                rows = order[part]
+                input_data(
+                    data=_flat(programs.table, programs.indices[rows], programs.mask[rows]),
+                    label=np.exp2(labels[part]) - 1,
+                    qid=numbers[part],
+                )
+                self.at += 1
+                return True
+
+            def reset(self) -> None:
+                self.at = 0
+
+        data = self._library.QuantileDMatrix(Parts(), nthread=self.threads or None)
         self._booster = self._library.Booster(self._parameters(), [data])
         for done in range(1, self.rounds + 1):
             self._booster.update(data, done - 1)
@@ -291,6 +313,38 @@ class BoostedTrees:
 
 def _grades(labels: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
     return np.round(labels * (_GRADES - 1)).astype(np.int32)
+
+
+def _sparse(programs: Programs, order: npt.NDArray[Any]) -> Any:
+    """What `_flat` gives for rows in an order, as a sparse matrix (``scipy.sparse.csr_matrix``).
+
+    Most columns of a primitive's row are zero: for all rows at once, the dense form is several
+    times as large. What is copied are ranges of the table's own sparse form.
+    """
+    sparse = require("scipy.sparse", "trees")
+    table, indices, mask = programs.table, programs.indices, programs.mask
+    own = sparse.csr_matrix(table)
+    counts = np.diff(own.indptr)
+    sizes = np.zeros(len(indices), np.int64)
+    for start in range(0, len(order), _ROWS):
+        part = order[start : start + _ROWS]
+        sizes[start : start + _ROWS] = np.where(
+            mask[part], counts[np.where(mask[part], indices[part], 0)], 0
+        ).sum(1)
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    values, columns = np.empty(ends[-1], np.float32), np.empty(ends[-1], np.int32)
+    for start in range(0, len(order), _ROWS):
+        part = order[start : start + _ROWS]
+        slots = np.nonzero(mask[part])[1]
+        found = indices[part][mask[part]]
+        lengths = counts[found]
+        before = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.repeat(own.indptr[found] - before[:-1], lengths) + np.arange(before[-1])
+        target = slice(ends[start], ends[start + len(part)])
+        values[target] = own.data[places]
+        columns[target] = own.indices[places] + np.repeat(slots * table.shape[1], lengths)
+    shape = (len(order), mask.shape[1] * table.shape[1])
+    return sparse.csr_matrix((values, columns, ends), shape=shape)
 
 
 def _flat(
