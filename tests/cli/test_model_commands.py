@@ -197,7 +197,7 @@ def test_a_model_that_has_learned_from_the_test_side_is_noted(data, trees, tmp_p
 def test_an_interrupted_training_goes_on_by_the_same_command(data, tmp_path):
     out, log = tmp_path / "model", tmp_path / "model.run" / "training.csv"
     command = ["train", data / "data", "--split", data / "split.json", "--out", out, *FAST]
-    command = [*map(str, command), "--epochs", "30", "--set", "patience=30"]
+    command = [*map(str, command), "--epochs", "60", "--set", "patience=60"]
     child = subprocess.Popen(
         [sys.executable, "-m", "tlp", *command], stderr=subprocess.PIPE, text=True
     )
@@ -209,7 +209,7 @@ def test_an_interrupted_training_goes_on_by_the_same_command(data, tmp_path):
     assert "the same command goes on from here" in errors
     assert not out.exists()
     before = len(log.read_text().splitlines()) - 1
-    assert before < 30
+    assert before < 60
     taken = []
     with pytest.MonkeyPatch.context() as patch:
         original = trainer._Run._end_epoch
@@ -217,8 +217,8 @@ def test_an_interrupted_training_goes_on_by_the_same_command(data, tmp_path):
             trainer._Run, "_end_epoch", lambda run, over: taken.append(1) or original(run, over)
         )
         done = tlp_(*command)
-    assert "of 30" in done.stdout
-    assert len(taken) == 30 - before
+    assert "of 60" in done.stdout
+    assert len(taken) == 60 - before
     assert not log.exists()
 
 
