@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import RESULTS
+from benchmarks.search_vs_stock import geometric_mean
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
@@ -96,7 +97,62 @@ def _cuda_spaces() -> str:
     )
 
 
+def _race() -> str:
+    result = load("search_vs_stock")
+    s = result["summary"]
+    by_task: dict[str, list[dict[str, Any]]] = {}
+    for cell in result["cells"]:
+        by_task.setdefault(cell["name"], []).append(cell)
+    lines = [
+        "| task | stock's time to its best | ours to the same | ratio | ratio to uniform | "
+        "final latency, ours / stock |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name, cells in by_task.items():
+        stock = [cell["rivals"][cell["better_stock"]] for cell in cells]
+        uniform = [cell["rivals"]["uniform"] for cell in cells]
+        final = [
+            cell["ours_best_us"] / row["best_us"] for cell, row in zip(cells, stock, strict=True)
+        ]
+        lines.append(
+            f"| {name} | {geometric_mean([row['seconds'] for row in stock]):.0f} s | "
+            f"{geometric_mean([row['ours_seconds'] for row in stock]):.0f} s | "
+            f"{geometric_mean([row['time_ratio'] for row in stock]):.2f} | "
+            f"{geometric_mean([row['time_ratio'] for row in uniform]):.2f} | "
+            f"{geometric_mean(final):.3f} |"
+        )
+    lines.append(
+        f"| all | | | **{s['time_ratio_stock']:.2f}** | **{s['time_ratio_uniform']:.2f}** | "
+        f"**{s['final_latency_ratio']:.3f}** |"
+    )
+    machines = sorted({cell["machine"]["cpu"] for cell in result["cells"]})
+    return (
+        "\n".join(lines) + f"\n\nGeometric means over {result['settings']['seeds']} seeds "
+        f"({s['runs']} runs of {result['settings']['trials']} trials), one core of "
+        f"{' and '.join(machines)}, nothing pre-trained. Trials to the better stock's quality: "
+        f"{s['trials_ratio_stock']:.2f} of its own; to uniform sampling's: "
+        f"{s['trials_ratio_uniform']:.2f}. Of {2 * s['runs']} comparisons {s['missed']} missed "
+        f"their quality within four times the trials and count double their time; "
+        f"{s['beyond_budget_stock'] + s['beyond_budget_uniform']} needed more than "
+        f"{result['settings']['trials']} trials.\n"
+    )
+
+
+def _imports() -> str:
+    result = load("import_speed")
+    s = result["summary"]
+    return (
+        f"{s['lines']:,} lines: the whole import takes {s['time_over_orjson']:.2f} times bare "
+        f"`orjson.loads` on one core ({s['lines_per_second']:,.0f} lines a second), "
+        f"{s['speedup_over_plain']:.1f} times less than `json.loads` with loops over the steps; "
+        f"two processes are {s['scaling_two_processes']:.2f} times as fast as one. Peak memory "
+        f"{s['peak_memory_mb']:.0f} MB. On {result['host']['cpu']}.\n"
+    )
+
+
 TABLES = {
+    "race": _race,
+    "imports": _imports,
     "tuned": _tuned,
     "search": _search,
     "layouts": _layouts,

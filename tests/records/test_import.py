@@ -157,6 +157,56 @@ def test_the_same_again_is_complete_and_other_logs_need_leave(many, tmp_path):
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.parametrize("table", ["rows", "tasks", "primitives"])
+@pytest.mark.parametrize("damage", ["missing", "short", "changed", "empty"])
+def test_a_damaged_part_is_named_and_the_way_out_works(tmp_path, table, damage):
+    log, out = write_log(tmp_path / "a.json", *ANSOR), tmp_path / "out"
+    import_logs([log], out)
+    wanted = everything(out)
+    (part,) = out.glob(f"parts-*/{table}-*.parquet")
+    content = part.read_bytes()
+    middle = len(content) // 3
+    if damage == "missing":
+        part.unlink()
+    else:
+        part.write_bytes(
+            {
+                "short": content[:-20],
+                "changed": content[:4] + b"\xff" * middle + content[4 + middle :],
+                "empty": b"",
+            }[damage]
+        )
+    says = "is missing" if damage == "missing" else "is damaged"
+    with pytest.raises(RecordsError, match=rf"{part.name} {says}.*--replace"):
+        [*tlp.records.open(out)]
+    assert import_logs([log], out, replace=True).manifest["rows"] == len(ANSOR)
+    assert everything(out) == wanted
+    assert len(list(out.glob("parts-*"))) == 1
+
+
+def test_a_damaged_manifest_is_named_and_the_way_out_works(tmp_path):
+    log, out = write_log(tmp_path / "a.json", *ANSOR), tmp_path / "out"
+    import_logs([log], out)
+    for content in ("", "{", "[]", '{"format": "another"}'):
+        (out / "manifest.json").write_text(content)
+        with pytest.raises(RecordsError, match=r"manifest\.json"):
+            import_logs([log], out)
+        assert import_logs([log], out, replace=True).manifest["rows"] == len(ANSOR)
+    # Without parts beside it a manifest may be anybody's.
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "manifest.json").write_text('{"format": "another"}')
+    with pytest.raises(RecordsError, match=r"is not the manifest"):
+        import_logs([log], tmp_path / "foreign", replace=True)
+
+
+def test_a_data_set_among_the_logs_is_no_log(tmp_path):
+    write_log(tmp_path / "logs" / "a.json", record(), "{")
+    for _ in range(2):
+        done = import_logs([tmp_path / "logs"], tmp_path / "logs" / "out", replace=True)
+        assert [source["file"] for source in done.manifest["sources"]] == ["logs/a.json"]
+        assert not done.others
+
+
 def test_logs_without_a_record_say_why_and_leave_nothing(tmp_path):
     autotvm = '{"i": ["llvm", "conv2d", [], {}, [], {}], "r": [[0.1], 0, 0.2, 1], "v": 0.1}'
     for name, line, says in (

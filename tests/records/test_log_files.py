@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from log_files import record, write_log
 
 from tlp.errors import RecordsError
 from tlp.records import logs
+from tlp.records.importer import import_logs
 from tlp.records.logs import find_logs, read_blocks
 
 
@@ -92,6 +94,19 @@ def test_folders_databases_repositories_and_other_files(tmp_path):
     ]
     assert found[0].workloads == root / "db" / "database_workload.json"
     assert [path.name for path in others] == ["notes.md"]
+
+
+def test_names_that_are_no_text_and_links_back_up(tmp_path):
+    root = tmp_path / "logs"
+    name = os.fsdecode(b"o\xff__r\xfe__n\xfdet.json")
+    write_log(root / name, record())
+    (root / "loop").symlink_to(root)
+    (root / "nowhere.json").symlink_to(root / "gone")
+    (found,), others = find_logs([root])
+    assert found.name == r"logs/o\xff__r\xfe__n\xfdet.json"
+    assert found.stem == r"o\xff__r\xfe__n\xfdet"
+    assert not others
+    assert import_logs([root], tmp_path / "out").manifest["rows"] == 1
 
 
 def test_what_is_not_there_is_named(tmp_path):

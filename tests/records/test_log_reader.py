@@ -104,11 +104,13 @@ def test_error_numbers_become_statuses(error, status):
 def test_a_cost_of_1e10_is_a_failure_in_both_frameworks():
     whole = Whole()
     value = json.loads(METASCHEDULE[2])
-    value[1][1] = [1e10]
-    lines = [record(costs=[1e10]), json.dumps(value)]
-    for row in whole.rows(whole.read(*lines)):
-        assert row[3:5] == ([], Status.FAILED)
-        assert "1e10" in row[5]
+    for costs, real in (([1e10], []), ([2e-3, 1e10, 10**30], [2e-3])):
+        value[1][1] = costs
+        rows = list(whole.rows(whole.read(record(costs=costs), json.dumps(value))))
+        assert len(rows) == 2
+        for row in rows:
+            assert row[3:5] == (real, Status.FAILED)
+            assert "1e10" in row[5]
 
 
 @pytest.mark.parametrize(
@@ -146,6 +148,12 @@ def test_what_is_no_record_is_refused_with_the_reason(line, reason):
     assert batch.lines.tolist() == [1, 3]
     assert [number for number, _ in batch.rejected] == [2]
     assert reason in batch.rejected[0][1]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line_and_of_that_only():
+    batch = Whole().read(b"\xef\xbb\xbf" + ANSOR[0], b"\xef\xbb\xbf" + ANSOR[0], ANSOR[0])
+    assert batch.lines.tolist() == [1, 3]
+    assert Whole().read(b"\xef\xbb\xbf").blank == 1
 
 
 def test_blank_and_comment_lines_and_windows_ends():

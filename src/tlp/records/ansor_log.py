@@ -144,7 +144,7 @@ def read_outcome(result: Any) -> Outcome:
         status, text = ERRORS[error]
         return Outcome(status, latencies, text, int(stamp))
     if failed:
-        return Outcome(Status.FAILED, (), "a cost of 1e10 without an error", int(stamp))
+        return Outcome(Status.FAILED, latencies, "a cost of 1e10 without an error", int(stamp))
     return Outcome(Status.OK, latencies, "", int(stamp))
 
 

@@ -12,11 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tlp.errors import RecordsError
 from tlp.primitives.encoding import Encoding, fit_counts
 from tlp.primitives.primitive import Framework, Primitive
 from tlp.primitives.table import pad
-from tlp.processes import require
+from tlp.records.parts import read_batches, read_part
 from tlp.records.status import Status
 from tlp.records.writer import read_manifest
 
@@ -113,7 +112,6 @@ class DataSet:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.manifest = read_manifest(self.path)
-        self._parquet = require("pyarrow.parquet", "records")
         self._folder = self.path / self.manifest["parts"]
 
     def __len__(self) -> int:
@@ -184,20 +182,14 @@ class DataSet:
     def _table(self, name: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         for part in range(self.manifest["number_of_parts"]):
-            rows += self._parquet.read_table(self._path(name, part)).to_pylist()
+            rows += read_part(self._folder, name, part).to_pylist()
         return rows
-
-    def _path(self, name: str, part: int) -> Path:
-        path = self._folder / f"{name}-{part:05d}.parquet"
-        if not path.is_file():
-            raise RecordsError(f"{path} is missing: the data set is damaged; import the logs anew")
-        return path
 
     def parts(self) -> Iterator[Part]:
         """Columns of the rows, one part after the other."""
         columns = ["task", "sequence", "latencies", "status"]
         for part in range(self.manifest["number_of_parts"]):
-            table = self._parquet.read_table(self._path("rows", part), columns=columns)
+            table = read_part(self._folder, "rows", part, columns)
             sequence, latencies = (table[name].combine_chunks() for name in columns[1:3])
             yield Part(
                 table["task"].to_numpy(),
@@ -211,8 +203,7 @@ class DataSet:
     def rows(self) -> Iterator[Row]:
         """Iterate over all rows in the order of the logs."""
         for part in range(self.manifest["number_of_parts"]):
-            file = self._parquet.ParquetFile(self._path("rows", part))
-            for batch in file.iter_batches(4096):
+            for batch in read_batches(self._folder, "rows", part, 4096):
                 columns = [batch.column(name).to_pylist() for name in batch.schema.names]
                 for task, line, sequence, latencies, status, error, time in zip(
                     *columns, strict=True

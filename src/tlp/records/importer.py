@@ -85,7 +85,7 @@ def import_logs(
     jobs
         Processes that read; if it is not given, one for few bytes, otherwise one a core.
     replace
-        Whether a data set of other logs may be replaced.
+        Whether a data set may be replaced: one of other logs, or a damaged one of the same.
     part_rows
         Rows after which a part is written, from which a stopped import can go on.
 
@@ -94,17 +94,21 @@ def import_logs(
     RecordsError
         If there are no logs or no rows in them, or ``out`` holds something else.
     """
-    logs, others = find_logs(paths)
+    logs, others = find_logs(paths, out)
     networks = networks or NetworkMap()
     networks.check(log.stem for log in logs)
     identity = _identity(logs, platform, networks)
     _check(out, identity, replace)
     with full_disk_reported(out), _locked(out):
-        if (out / MANIFEST).exists() and read_manifest(out)["identity"] == identity:
-            return Imported(out, read_manifest(out), True, False, tuple(others))
+        current = _current(out, replace)
+        if current is not None and current["identity"] == identity and not replace:
+            return Imported(out, current, True, False, tuple(others))
+        kept = None if current is None else out / current["parts"]
         parts = out / f"parts-{identity}"
+        if parts == kept:
+            parts = out / f"parts-{identity}-again"
         for left in out.glob("parts-*"):
-            if left != parts and not _is_current(out, left):
+            if left not in (parts, kept):
                 shutil.rmtree(left)
         run = _Import(logs, parts, platform, networks, part_rows)
         resumed = run.writer.progress.parts > 0
@@ -156,8 +160,17 @@ def _ours(entry: Path) -> bool:
     return entry.name.startswith("parts-") or entry.name in (".lock", "splits")
 
 
-def _is_current(out: Path, parts: Path) -> bool:
-    return (out / MANIFEST).exists() and read_manifest(out)["parts"] == parts.name
+def _current(out: Path, replace: bool) -> dict[str, Any] | None:
+    """The manifest of the data set that is there; None for a damaged one that may be replaced."""
+    if not (out / MANIFEST).exists():
+        return None
+    try:
+        return read_manifest(out)
+    except RecordsError:
+        # Parts beside it say that it was ours.
+        if replace and any(out.glob("parts-*")):
+            return None
+        raise
 
 
 @contextlib.contextmanager

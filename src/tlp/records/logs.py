@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -82,8 +83,13 @@ class Block:
     damage: str = ""
 
 
-def find_logs(paths: Sequence[Path]) -> tuple[list[LogFile], list[Path]]:
+def find_logs(paths: Sequence[Path], but: Path | None = None) -> tuple[list[LogFile], list[Path]]:
     """Log files among files and in folders, and files in folders that are none.
+
+    Parameters
+    ----------
+    but
+        A folder to leave out, with all that is in it.
 
     Raises
     ------
@@ -93,11 +99,12 @@ def find_logs(paths: Sequence[Path]) -> tuple[list[LogFile], list[Path]]:
     found: dict[Path, LogFile] = {}
     others: list[Path] = []
     names: set[str] = set()
+    left_out = None if but is None else but.resolve()
     for given in paths:
         if not given.exists():
             raise RecordsError(f"{given} does not exist; give a log file or a folder of logs")
         root = given.resolve()
-        for path in [root] if root.is_file() else _files(root):
+        for path in [root] if root.is_file() else _files(root, left_out):
             if path in found or (root.is_dir() and not _ends_like_a_log(path.name)):
                 others += [path] if path not in found else []
                 continue
@@ -105,7 +112,7 @@ def find_logs(paths: Sequence[Path]) -> tuple[list[LogFile], list[Path]]:
                 continue
             log = _describe(path, root)
             if log.name in names:
-                log = LogFile(path, path.as_posix(), log.origin, log.stem, log.workloads)
+                log = LogFile(path, _text(path), log.origin, log.stem, log.workloads)
             names.add(log.name)
             found[path] = log
     if not found:
@@ -116,22 +123,28 @@ def find_logs(paths: Sequence[Path]) -> tuple[list[LogFile], list[Path]]:
     return list(found.values()), others
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _files(folder: Path, left_out: Path | None, above: tuple[Path, ...] = ()) -> Iterator[Path]:
     """Files below a folder in order, without those of data sets."""
-    entries = sorted(folder.iterdir())
-    if is_data_set(folder):
+    real = folder.resolve()
+    # A link may lead back up.
+    if real == left_out or real in above or is_data_set(folder):
         return
-    for entry in entries:
+    for entry in sorted(folder.iterdir()):
         if entry.name.startswith("."):
             continue
         if entry.is_dir():
-            yield from _files(entry)
+            yield from _files(entry, left_out, (*above, real))
         elif entry.is_file():
             yield entry.resolve()
 
 
+def _text(path: Path | str) -> str:
+    """A path as text; bytes of its name that are no UTF-8 are written out."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
 def is_data_set(folder: Path) -> bool:
-    """Whether a folder holds an imported data set, complete or not."""
+    """Whether a folder holds an imported data set."""
     with contextlib.suppress(OSError):
         path = folder / MANIFEST
         return path.is_file() and b'"tlp data set"' in path.read_bytes()[:4096]
@@ -163,10 +176,10 @@ def _partner(path: Path, word: str, other: str) -> Path | None:
 
 def _describe(path: Path, root: Path) -> LogFile:
     database = _TUNING in path.name
-    name = path.name if root.is_file() else (Path(root.name) / path.relative_to(root)).as_posix()
+    name = path.name if root.is_file() else Path(root.name) / path.relative_to(root)
     stem = path.parent.name if database else _stem(path.name)
     workloads = _partner(path, _TUNING, _WORKLOAD) if database else None
-    return LogFile(path, name, _origin(path, root), stem, workloads)
+    return LogFile(path, _text(name), _text(_origin(path, root)), _text(stem), workloads)
 
 
 def _origin(path: Path, root: Path) -> str:

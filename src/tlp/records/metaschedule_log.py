@@ -118,7 +118,7 @@ def read_record(
 
 def _outcome(seconds: Any) -> Outcome:
     latencies, failed = read_costs(seconds)
-    return Outcome(Status.FAILED, (), FAILED) if failed else Outcome(Status.OK, latencies)
+    return Outcome(Status.FAILED, latencies, FAILED) if failed else Outcome(Status.OK, latencies)
 
 
 def _arguments(arguments: Any) -> tuple[str, ...]:

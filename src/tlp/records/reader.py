@@ -37,6 +37,8 @@ _STEPS = b", [[], [["
 _STEP = b'], ["'
 _SPLIT = b'], ["SP", '
 _RESULT = b']]]], "r": '
+_MARK = b"\xef\xbb\xbf"
+"""With which some editors begin a file."""
 _REMEMBERED = 128 * 2**20
 """Bytes of pieces after which a reader forgets and begins anew."""
 _OK = STATUSES.index(Status.OK)
@@ -266,6 +268,8 @@ class LogReader:
         if len(line) > LONGEST_LINE:
             rows.rejected.append((number, _too_long(len(line))))
             return
+        if number == 1:
+            line = line.removeprefix(_MARK)
         start = line.lstrip()[:1]
         if not start:
             rows.blank += 1

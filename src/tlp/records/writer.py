@@ -22,6 +22,7 @@ from tlp.primitives.primitive import Primitive
 from tlp.processes import require
 from tlp.records.ansor_log import TaskInfo
 from tlp.records.logs import MANIFEST
+from tlp.records.parts import part_path, read_part
 from tlp.records.reader import STATUSES, Batch
 from tlp.records.schema import FORMAT, ROWS, TASKS, VERSION, arrow_schema, primitive_schema
 from tlp.tuning.workdir import write_json
@@ -129,11 +130,11 @@ class Writer:
 
     def _reload(self) -> None:
         for part in range(self.progress.parts):
-            for row in self._parquet.read_table(self._path("primitives", part)).to_pylist():
+            for row in read_part(self.folder, "primitives", part).to_pylist():
                 self._number_primitive(Primitive.from_row(row))
-            for row in self._parquet.read_table(self._path("tasks", part)).to_pylist():
+            for row in read_part(self.folder, "tasks", part).to_pylist():
                 self._tasks[_task_digest(row)] = len(self._tasks)
-            rows = self._parquet.read_table(self._path("rows", part), columns=["sequence"])
+            rows = read_part(self.folder, "rows", part, ["sequence"])
             for chunk in rows["sequence"].chunks:
                 self._count(chunk.flatten().to_numpy(), chunk.value_lengths().to_numpy())
         self._start()
@@ -146,9 +147,6 @@ class Writer:
         self._new_primitives: list[Primitive] = []
         self._new_tasks: list[dict[str, Any]] = []
         self._rows = self._values = 0
-
-    def _path(self, table: str, part: int) -> Path:
-        return self.folder / f"{table}-{part:05d}.parquet"
 
     def counts(self, source: int) -> Counts:
         """Counts of a file."""
@@ -240,12 +238,13 @@ class Writer:
 
     def encoding(self) -> Encoding:
         """The default encoding of all that is on disk."""
-        primitives = [
+        # One part at a time: many distinct ones must not fill the memory.
+        primitives = (
             Primitive.from_row(row)
             for part in range(self.progress.parts)
-            for row in self._parquet.read_table(self._path("primitives", part)).to_pylist()
-        ]
-        used = np.zeros(len(primitives), np.int64)
+            for row in read_part(self.folder, "primitives", part).to_pylist()
+        )
+        used = np.zeros(self.progress.primitives, np.int64)
         used[: len(self.used)] = self.used
         counted = np.array(sorted(self.lengths.items()), np.int64).reshape(-1, 2)
         return fit_counts(primitives, used, (counted[:, 0], counted[:, 1]), name="default")
@@ -280,7 +279,9 @@ class Writer:
         self._start()
 
     def _write(self, table: str, content: Any, **options: Any) -> None:
-        self._parquet.write_table(content, self._path(table, self.progress.parts), **options)
+        self._parquet.write_table(
+            content, part_path(self.folder, table, self.progress.parts), **options
+        )
 
     def _row_table(self) -> Any:
         pa = self._pa
@@ -379,7 +380,9 @@ def read_manifest(out: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text())
     except ValueError as error:
-        raise RecordsError(f"{path} is damaged ({error}); import the logs anew") from None
+        raise RecordsError(
+            f"{path} is damaged ({error}); import the logs anew with --replace"
+        ) from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise RecordsError(f"{path} is not the manifest of a data set of tlp")
     if found.get("version") != VERSION:
