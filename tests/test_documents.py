@@ -50,7 +50,8 @@ def test_folders_named_in_the_architecture_exist_and_none_is_missing():
 
 
 @pytest.mark.parametrize(
-    "command", ["tune", "tasks", "run", "report", "doctor", "import", "inspect", "split"]
+    "command",
+    ["tune", "tasks", "run", "report", "doctor", "import", "inspect", "split", "train", "judge"],
 )
 def test_every_command_has_help_with_an_example_that_fits(command):
     done = subprocess.run(

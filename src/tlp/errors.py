@@ -71,6 +71,18 @@ class EncodingError(TlpError):
     """An encoding is malformed, of another version, or does not fit the primitives."""
 
 
+class ModelError(TlpError):
+    """A model's name, architecture or settings make no sense."""
+
+
+class CheckpointError(TlpError):
+    """A checkpoint is damaged, or does not fit what it is asked to score."""
+
+
+class TrainingError(TlpError):
+    """Training data or settings leave nothing to learn from, or training broke down."""
+
+
 class MeasureError(TlpError):
     """Measuring cannot go on (workers die at once, nothing can be built)."""
 

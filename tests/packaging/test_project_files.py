@@ -86,7 +86,9 @@ def test_pyproject_pins_tvm_as_the_lock_file_does(name: str) -> None:
     assert [str(r.specifier) for r in found] == [f"=={lock_versions()[canonicalize_name(name)]}"]
 
 
-@pytest.mark.parametrize("group", ["", "tune", "networks", "onnx", "records", "dev"])
+@pytest.mark.parametrize(
+    "group", ["", "tune", "torch", "trees", "networks", "onnx", "records", "dev"]
+)
 def test_the_lock_file_covers_pyproject(group: str) -> None:
     locked = lock_versions()
     for requirement in requirements([group]):
@@ -185,7 +187,8 @@ sys.exit(code)
 """
     done = run_isolated(code, tmp_path, str(tmp_path / "modules.json"))
     assert done.returncode == 0, done.stderr
-    for command in ("tune", "tasks", "run", "report", "import", "inspect", "split", "doctor"):
+    records = ("import", "inspect", "split", "train", "judge")
+    for command in ("tune", "tasks", "run", "report", *records, "doctor"):
         assert command in done.stdout
     heavy = {"torch", "tvm", "tvm_ffi", "lightgbm", "xgboost", "transformers", "pytorchcv", "scipy"}
     heavy |= {"pyarrow", "orjson"}

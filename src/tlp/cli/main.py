@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import typer
 
 from tlp import __version__
-from tlp.cli import doctor, import_, inspect, report, run, split, tasks, tune
+from tlp.cli import doctor, import_, inspect, judge, report, run, split, tasks, train, tune
 from tlp.errors import TlpError
 
 INTERRUPTED = 130
@@ -50,6 +50,8 @@ app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("import", epilog=import_.EXAMPLES)(import_.import_)
 app.command("inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
 app.command("split", epilog=split.EXAMPLES)(split.split)
+app.command("train", epilog=train.EXAMPLES)(train.train)
+app.command("judge", epilog=judge.EXAMPLES)(judge.judge)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 
 

@@ -99,6 +99,26 @@ def folds(data: DataSet, count: int, valid: float = 0.0, seed: int = 0) -> list[
     return [split(data, names, valid, seed) for names in chosen]
 
 
+def choose(splits: Sequence[Split], fold: int | None, path: Path) -> Split:
+    """One of the splits of a file.
+
+    Parameters
+    ----------
+    fold
+        Its number, from 1; not needed where there is one only.
+
+    Raises
+    ------
+    RecordsError
+        If it is not said which, or there is none of that number.
+    """
+    if fold is None and len(splits) == 1:
+        return splits[0]
+    if fold is None or fold > len(splits):
+        raise RecordsError(f"{path} has {len(splits)} splits: add --fold 1 to {len(splits)}")
+    return splits[fold - 1]
+
+
 def _share(key: str, seed: int) -> float:
     text = f"{seed} {key}".encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "little") / 2**64

@@ -1,0 +1,1 @@
+"""Training of ranking models on measured programs."""
