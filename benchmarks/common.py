@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,37 @@ def te_task(name: str, index: int = 0) -> Task:
 
     function = create_te_workload(name, index).with_attr("global_symbol", "main")
     return make_task(tvm.IRModule({"main": function}), name)
+
+
+class Neighbours:
+    """How busy the cores were that this process may not use, since this object was made.
+
+    The cores of a rented machine are often two threads of one: work beside a measurement may
+    double its times.
+    """
+
+    def __init__(self) -> None:
+        self._begin = _busy_and_all()
+
+    @property
+    def busy(self) -> float:
+        """Share of their time in which they worked; 0 where there are none."""
+        busy, every = (now - then for now, then in zip(_busy_and_all(), self._begin, strict=True))
+        return busy / every if every else 0.0
+
+
+def _busy_and_all() -> tuple[int, int]:
+    """Ticks that the other cores worked, and all their ticks (proc(5), /proc/stat)."""
+    own = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+    busy = every = 0
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *ticks = line.split()
+        if name.startswith("cpu") and name != "cpu" and name not in own:
+            # The first eight: what follows is counted in them already.
+            numbers = [int(tick) for tick in ticks[:8]]
+            every += sum(numbers)
+            busy += sum(numbers) - numbers[3] - numbers[4]
+    return busy, every
 
 
 class Silent:

@@ -62,13 +62,20 @@ class Trial:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """A contender's run on one task."""
+    """A contender's run on one task.
+
+    Parameters
+    ----------
+    neighbours_busy
+        Share of the time in which other cores worked beside it, which slows it down.
+    """
 
     contender: str
     seed: int
     host: str
     trials: tuple[Trial, ...]
     seconds_by_phase: dict[str, float]
+    neighbours_busy: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, infinite latencies as null."""

@@ -6,7 +6,7 @@ One core, three seeds, 128 trials; the same builder, runner and decision space f
 contender's run is kept in the folder, so the command goes on where it was stopped. A task and seed
 is only ever compared within one host; once compared it stays in ``results/search_vs_stock/``, so
 that the race can be finished on other days and machines. The clock starts when the task is handed
-over.
+over. Leave the machine alone meanwhile: how busy the other cores were is written down.
 
 Quality is re-measured: the rivals' bests and each program that improved on ours before, 30 repeats
 in alternation. A rival's time is that of its last improvement of more than 1 %. Ours is that of
@@ -23,10 +23,11 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RESULTS, te_task, write_result
+from benchmarks.common import RESULTS, Neighbours, te_task, write_result
 from benchmarks.contenders import CONTENDERS, Trajectory, Trial, remeasure
 from tlp.host import describe_host, fingerprint
 from tlp.metaschedule.imports import load_tvm
@@ -69,9 +70,11 @@ def run_contender(
     if first and place.exists():  # a run that was cut short: its clock says nothing
         shutil.rmtree(place)
     place.mkdir(parents=True, exist_ok=True)
+    neighbours = Neighbours()
     trajectory = run_isolated(
         CONTENDERS[name], task, target, seed, trials, place, start="fork", log=place / "log.txt"
     )
+    trajectory = replace(trajectory, neighbours_busy=neighbours.busy)
     write_json(path, trajectory.to_json())
     return trajectory
 
@@ -187,6 +190,7 @@ class Cell:
             "host": fingerprint(),
             "machine": describe_host(),
             "written": time.strftime("%Y-%m-%d"),
+            "neighbours_busy": max(run.neighbours_busy for run in runs.values()),
             "better_stock": stock,
             "ours_best_us": 1e6 * quality[best.program],
             "ours_seconds": mine.trials[min(self.trials, len(mine.trials)) - 1].elapsed_s,
@@ -238,6 +242,7 @@ def summarise(cells: Sequence[dict[str, Any]]) -> dict[str, float]:
                 for cell, row in zip(cells, stock, strict=True)
             ]
         ),
+        "neighbours_busy": max(cell["neighbours_busy"] for cell in cells),
         "runs": len(cells),
     }
 
@@ -284,6 +289,7 @@ def race(
                     f", {rival} {row['best_us']:.1f} us x{row['time_ratio']:.2f}"
                     for rival, row in cell["rivals"].items()
                 )
+                + f"; other cores busy {cell['neighbours_busy']:.0%}"
             )
     return cells
 

@@ -2,8 +2,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
+import time
 
 import pytest
+from benchmarks.common import Neighbours
 from benchmarks.contenders import Trajectory, Trial
 from benchmarks.search_vs_stock import Cell, geometric_mean, summarise
 
@@ -122,12 +127,19 @@ def test_the_summary_takes_the_better_stock_of_each_cell():
     first = {"stock": row(0.1, 2.0), "stock-warm16": row(9.0, 3.0), "uniform": row(0.4, 4.0)}
     second = {"stock": row(9.0, 3.0), "stock-warm16": row(0.4, 1.0, True), "uniform": row(0.9, 4.0)}
     cells = [
-        {"better_stock": "stock", "rivals": first, "ours_best_us": 2.0, "ours_seconds": 25.0},
+        {
+            "better_stock": "stock",
+            "rivals": first,
+            "ours_best_us": 2.0,
+            "ours_seconds": 25.0,
+            "neighbours_busy": 0.01,
+        },
         {
             "better_stock": "stock-warm16",
             "rivals": second,
             "ours_best_us": 1.0,
             "ours_seconds": 4.0,
+            "neighbours_busy": 0.3,
         },
     ]
     found = summarise(cells)
@@ -137,6 +149,28 @@ def test_the_summary_takes_the_better_stock_of_each_cell():
     assert found["trials_ratio_stock"] == pytest.approx(0.1)
     assert found["wall_ratio_equal_trials"] == pytest.approx(0.1)
     assert (found["missed"], found["runs"]) == (1, 2)
+    assert found["neighbours_busy"] == 0.3
+
+
+def test_work_on_other_cores_is_seen():
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("needs two cores")
+    work = f"""
+import os, time
+os.sched_setaffinity(0, {{{cores[1]}}})
+end = time.process_time() + 1
+while time.process_time() < end:
+    pass
+"""
+    try:
+        os.sched_setaffinity(0, {cores[0]})
+        neighbours, begin = Neighbours(), time.monotonic()
+        subprocess.run([sys.executable, "-c", work], check=True)
+        seconds = neighbours.busy * (os.cpu_count() - 1) * (time.monotonic() - begin)
+    finally:
+        os.sched_setaffinity(0, set(cores))
+    assert seconds > 0.9
 
 
 def test_runs_of_another_host_are_made_again(tmp_path):
