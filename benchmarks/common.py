@@ -52,8 +52,7 @@ def te_task(name: str, index: int = 0) -> Task:
 class Neighbours:
     """How busy the cores were that this process may not use, since this object was made.
 
-    The cores of a rented machine are often two threads of one: work beside a measurement may
-    double its times.
+    They share caches, memory and power with it, if not the core itself.
     """
 
     def __init__(self) -> None:

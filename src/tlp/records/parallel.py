@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import os
+import pickle
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -20,6 +21,8 @@ from tlp.records.reader import Batch, LogReader
 from tlp.records.workload_key import Workload
 
 _SLOT = 2 * BLOCK
+_AHEAD = 8
+"""Blocks for each reader that are read while a part is written."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,9 @@ def read_here(items: Iterator[Item]) -> Iterator[tuple[Item, Batch | None]]:
 def read_elsewhere(items: Iterator[Item], jobs: int) -> Iterator[tuple[Item, Batch | None]]:
     """Batches of the items, read by several processes.
 
-    The bytes of a block go through memory that the processes share; a pipe would cost about as much
-    as reading them. Readers are forked before anything else runs here.
+    The bytes of a block go through memory that the processes share, and the arrays of its batch
+    come back there; a pipe would cost about as much as reading them. Readers are forked before
+    anything else runs here.
 
     Raises
     ------
@@ -64,8 +68,8 @@ def read_elsewhere(items: Iterator[Item], jobs: int) -> Iterator[tuple[Item, Bat
         If one of the processes dies.
     """
     context = multiprocessing.get_context("fork")
-    waiting: deque[tuple[Item, Future[Batch] | None]] = deque()
-    slots = [mmap.mmap(-1, _SLOT) for _ in range(2 * jobs + 1)]
+    waiting: deque[tuple[Item, Future[_Packed] | None]] = deque()
+    slots = [mmap.mmap(-1, _SLOT) for _ in range(_AHEAD * jobs + 1)]
     turn = 0
     pool = ProcessPoolExecutor(jobs, context, _start_reader, (os.getpid(), slots))
     try:
@@ -84,10 +88,10 @@ def read_elsewhere(items: Iterator[Item], jobs: int) -> Iterator[tuple[Item, Bat
                     size = 0
                 future = pool.submit(_read, slot, size, block, *item.arguments)
             waiting.append((item, future))
-            while len(waiting) > 2 * jobs:
-                yield _next(waiting)
+            while len(waiting) > _AHEAD * jobs:
+                yield _next(waiting, slots)
         while waiting:
-            yield _next(waiting)
+            yield _next(waiting, slots)
     except BrokenProcessPool:
         raise MeasureError(
             "a process that reads was killed; repeat the command: it goes on from there"
@@ -98,9 +102,28 @@ def read_elsewhere(items: Iterator[Item], jobs: int) -> Iterator[tuple[Item, Bat
             shared.close()
 
 
-def _next(waiting: deque[tuple[Item, Future[Batch] | None]]) -> tuple[Item, Batch | None]:
+@dataclass(frozen=True)
+class _Packed:
+    """A batch without the bytes of its arrays, which lie one after the other in a slot."""
+
+    content: bytes
+    slot: int
+    sizes: tuple[int, ...]
+
+
+def _next(
+    waiting: deque[tuple[Item, Future[_Packed] | None]], slots: list[mmap.mmap]
+) -> tuple[Item, Batch | None]:
     item, future = waiting.popleft()
-    return item, None if future is None else future.result()
+    if future is None:
+        return item, None
+    packed = future.result()
+    buffers, start = [], 0
+    for size in packed.sizes:
+        buffers.append(slots[packed.slot][start : start + size])
+        start += size
+    batch: Batch = pickle.loads(packed.content, buffers=buffers)
+    return item, batch
 
 
 _reader: LogReader
@@ -113,7 +136,18 @@ def _start_reader(parent: int, slots: list[mmap.mmap]) -> None:
     _reader, _slots = LogReader(), slots
 
 
-def _read(slot: int, size: int, block: Block, *arguments: Any) -> Batch:
+def _read(slot: int, size: int, block: Block, *arguments: Any) -> _Packed:
     if slot >= 0:
         block = replace(block, data=_slots[slot][:size])
-    return _reader.read(block, *arguments)
+    batch = _reader.read(block, *arguments)
+    buffers: list[pickle.PickleBuffer] = []
+    content = pickle.dumps(batch, 5, buffer_callback=buffers.append)
+    raw = [buffer.raw() for buffer in buffers]
+    if slot < 0 or sum(map(len, raw)) > _SLOT:
+        return _Packed(pickle.dumps(batch, 5), -1, ())
+    # The block was read: its place is free.
+    start = 0
+    for part in raw:
+        _slots[slot][start : start + len(part)] = part
+        start += len(part)
+    return _Packed(content, slot, tuple(map(len, raw)))
