@@ -10,7 +10,8 @@ Each contender runs in a process of its own, pinned to one core, or to two with 
 - pair: two imports of their own side by side, one a core: what two cores of this machine are worth.
   Where they are two threads of one core, no program can be twice as fast on both.
 
-They alternate, and the shortest time of each counts. Peak memory is that of all processes of an
+They alternate; ratios are medians over the rounds, of times that were taken one after the other,
+since machines change their pace. Peak memory is that of all processes of an
 import together.
 """
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -143,10 +145,17 @@ def _in_child(contender: str, logs: list[Path]) -> dict[str, float]:
     return found
 
 
+def _ratio(some: list[dict[str, float]], others: list[dict[str, float]]) -> float:
+    """Median over rounds of the time that one contender took over that of the other."""
+    return statistics.median(
+        one["seconds"] / other["seconds"] for one, other in zip(some, others, strict=False)
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("logs", nargs="+", type=Path)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--run", choices=CONTENDERS, help="one contender, here")
     parser.add_argument("--core", type=int, default=0, help="on which core, with --run")
     arguments = parser.parse_args()
@@ -161,10 +170,9 @@ def main() -> None:
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
     for repeat in range(arguments.repeats):
         for name in CONTENDERS:
-            # The plain one takes minutes and is far behind.
+            # The plain one is slow and far behind.
             if name != "plain" or repeat == 0:
                 runs[name].append(_in_child(name, logs))
-    best = {name: min(one["seconds"] for one in found) for name, found in runs.items()}
     counts = {one["lines"] for found in runs.values() for one in found}
     if len(counts) != 1:
         sys.exit(f"the contenders read different numbers of lines: {counts}")
@@ -172,13 +180,15 @@ def main() -> None:
     write_result(
         "import_speed",
         {
-            "time_over_orjson": best["one"] / best["orjson"],
-            "speedup_over_plain": best["plain"] / best["one"],
-            "scaling_two_processes": best["one"] / best["two"],
-            "scaling_two_imports": 2 * best["one"] / best["pair"],
+            "time_over_orjson": _ratio(runs["one"], runs["orjson"]),
+            "speedup_over_plain": _ratio(runs["plain"], runs["one"]),
+            "scaling_two_processes": _ratio(runs["one"], runs["two"]),
+            "scaling_two_imports": 2 * _ratio(runs["one"], runs["pair"]),
             "peak_memory_mb": max(peaks),
             "lines": counts.pop(),
-            "lines_per_second": runs["one"][0]["lines"] / best["one"],
+            "lines_per_second": statistics.median(
+                one["lines"] / one["seconds"] for one in runs["one"]
+            ),
         },
         {"logs": [path.name for path in logs], "repeats": arguments.repeats, "seed": 0},
         runs=runs,
