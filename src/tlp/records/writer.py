@@ -281,8 +281,10 @@ class Writer:
             self._row_table(),
             compression="zstd",
             compression_level=1,
-            # Latencies hardly repeat: a dictionary of them costs time and room.
+            # Latencies hardly repeat: a dictionary of them costs time and room, and only their high
+            # bytes are alike.
             use_dictionary=["task", "sequence.list.element", "status", "error"],
+            column_encoding={"latencies.list.element": "BYTE_STREAM_SPLIT"},
             write_statistics=["task", "line", "status"],
         )
         self._rejected.flush()
