@@ -5,13 +5,15 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import os
-import pickle
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tlp.errors import MeasureError
 from tlp.processes import die_with_parent
@@ -104,11 +106,11 @@ def read_elsewhere(items: Iterator[Item], jobs: int) -> Iterator[tuple[Item, Bat
 
 @dataclass(frozen=True)
 class _Packed:
-    """A batch without the bytes of its arrays, which lie one after the other in a slot."""
+    """A batch whose arrays lie one after the other in a slot, each as its type says."""
 
-    content: bytes
+    batch: Batch
     slot: int
-    sizes: tuple[int, ...]
+    arrays: tuple[tuple[str, str, int], ...]
 
 
 def _next(
@@ -118,12 +120,13 @@ def _next(
     if future is None:
         return item, None
     packed = future.result()
-    buffers, start = [], 0
-    for size in packed.sizes:
-        buffers.append(slots[packed.slot][start : start + size])
+    arrays: dict[str, Any] = {}
+    start = 0
+    for name, type_, size in packed.arrays:
+        content = slots[packed.slot][start : start + size]
+        arrays[name] = np.frombuffer(content, type_)
         start += size
-    batch: Batch = pickle.loads(packed.content, buffers=buffers)
-    return item, batch
+    return item, replace(packed.batch, **arrays)
 
 
 _reader: LogReader
@@ -140,14 +143,18 @@ def _read(slot: int, size: int, block: Block, *arguments: Any) -> _Packed:
     if slot >= 0:
         block = replace(block, data=_slots[slot][:size])
     batch = _reader.read(block, *arguments)
-    buffers: list[pickle.PickleBuffer] = []
-    content = pickle.dumps(batch, 5, buffer_callback=buffers.append)
-    raw = [buffer.raw() for buffer in buffers]
-    if slot < 0 or sum(map(len, raw)) > _SLOT:
-        return _Packed(pickle.dumps(batch, 5), -1, ())
+    found: dict[str, NDArray[Any]] = {
+        field.name: value
+        for field in fields(batch)
+        if isinstance(value := getattr(batch, field.name), np.ndarray)
+    }
+    if slot < 0 or sum(array.nbytes for array in found.values()) > _SLOT:
+        return _Packed(batch, -1, ())
     # The block was read: its place is free.
     start = 0
-    for part in raw:
-        _slots[slot][start : start + len(part)] = part
-        start += len(part)
-    return _Packed(content, slot, tuple(map(len, raw)))
+    for array in found.values():
+        _slots[slot][start : start + array.nbytes] = array.tobytes()
+        start += array.nbytes
+    empty: dict[str, Any] = {name: array[:0].copy() for name, array in found.items()}
+    told = tuple((name, array.dtype.str, array.nbytes) for name, array in found.items())
+    return _Packed(replace(batch, **empty), slot, told)
