@@ -7,6 +7,7 @@ nobody's clock counts what only the comparison needs.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +21,8 @@ from benchmarks.common import Silent
 from tlp.host import fingerprint, pin_process, plan_cores, set_tvm_threads
 from tlp.measuring.batch import Batch, Measured, reference, replay_all
 from tlp.measuring.messages import Program
-from tlp.measuring.place import LocalPlace
+from tlp.measuring.pace import Pace, repeat_at_full_pace
+from tlp.measuring.place import Loaded, LocalPlace
 from tlp.measuring.pool import WorkerPool
 from tlp.measuring.worker import candidate_arrays
 from tlp.metaschedule.arguments import describe_arguments
@@ -39,6 +41,9 @@ from tlp.tuning.state import make_states, restore_start, subjects_of
 
 # MutateParallel of TVM's default rules for a CPU.
 _JOBS_A_CORE = 16
+# Of the comparison: how long a repeat takes, and waits for a core at full pace.
+_REPEAT_S = 0.005
+_PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -373,6 +378,10 @@ def _runner_result(ms: Any, measured: Measured) -> Any:
     return ms.runner.RunnerResult([float(value) for value in measured.run.latencies], None)
 
 
+def _once(there: Loaded, buffers: list[Any], number: int) -> float:
+    return there.time(buffers, number, 1)[0]
+
+
 def remeasure(
     task: Task,
     target: dict[str, Any],
@@ -380,7 +389,10 @@ def remeasure(
     repeats: int,
     progress: Callable[[str], None],
 ) -> list[list[float]]:
-    """Seconds of programs, repeats in alternation; run it in a process of its own."""
+    """Seconds of programs, repeats in alternation; run it in a process of its own.
+
+    Where the platform is one core each repeat waits until the core runs at full pace.
+    """
     plan = plan_cores(int(target["num-cores"]))
     set_tvm_threads(plan.run)
     pin_process(plan.work)
@@ -398,11 +410,15 @@ def remeasure(
             finished = place.finish(built.library)
             there = stack.enter_context(place.open(finished, math.inf, lambda text, limit: None))
             buffers = [there.tensor(a) for a in candidate_arrays(built.shapes, arguments)]
-            number = max(1, math.ceil(0.01 / max(there.first(buffers, 0.0), 1e-7)))
-            ready.append((there, buffers, number))
+            number = max(1, math.ceil(_REPEAT_S / max(there.first(buffers, 0.0), 1e-7)))
+            ready.append(functools.partial(_once, there, buffers, number))
+        pace = Pace() if place.one_core else None
         for _ in range(repeats):
-            for values, (there, buffers, number) in zip(seconds, ready, strict=True):
-                values += there.time(buffers, number, 1)
+            for values, once in zip(seconds, ready, strict=True):
+                if pace is None:
+                    values.append(once())
+                else:
+                    values += repeat_at_full_pace(once, pace, 1, _PATIENCE_S).counted
     return seconds
 
 

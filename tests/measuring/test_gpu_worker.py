@@ -61,11 +61,11 @@ def test_a_failed_kernel_ends_the_worker_and_costs_one_candidate(
     monkeypatch.setattr(Subject, "on_gpu", property(lambda self: True))
     timed = worker._time
 
-    def fail(rules, there, buffers, first):
+    def fail(*arguments):
         if tmp_path.joinpath("fail").exists():
             tmp_path.joinpath("fail").unlink()
             raise RuntimeError("CUDA: an illegal memory access was encountered")
-        return timed(rules, there, buffers, first)
+        return timed(*arguments)
 
     monkeypatch.setattr(worker, "_time", fail)
     subject = Subject(matmul_design, describe_arguments(matmul_mod), 64)

@@ -69,7 +69,7 @@ def test_a_batch_is_built_run_and_verified(tmp_path, subject):
         assert measured.run is not None
         assert measured.run.status is Status.OK
         assert measured.run.verified
-        assert len(measured.run.latencies) == TimingRules().repeats
+        assert len(measured.run.latencies) >= TimingRules().repeats
         assert all(0 < value < 0.1 for value in measured.run.latencies)
     assert batch.seconds["build"] > 0
     assert batch.seconds["run"] > 0

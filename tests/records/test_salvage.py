@@ -136,7 +136,8 @@ def test_the_log_that_a_kill_leaves_is_read(tmp_path):
 
 def test_a_store_of_the_first_format_is_read_and_upgraded(copy):
     db = sqlite3.connect(copy)
-    db.execute("ALTER TABLE candidates DROP COLUMN origin")
+    for column in ("origin", "disturbed"):
+        db.execute(f"ALTER TABLE candidates DROP COLUMN {column}")
     db.execute("UPDATE meta SET value = '1' WHERE key = 'version'")
     db.commit()
     db.close()
@@ -144,6 +145,7 @@ def test_a_store_of_the_first_format_is_read_and_upgraded(copy):
     assert numbers(read_all(copy)) == list(range(ROWS))
     assert copy.read_bytes() == before
     store = Store(copy)
-    assert store.get_meta("version") == 2
-    store.add(candidate(ROWS, origin="elsewhere"))
+    assert store.get_meta("version") == 3
+    store.add(candidate(ROWS, origin="elsewhere", disturbed=(1.5,)))
     assert [c.origin for c in store.candidates()][-2:] == ["", "elsewhere"]
+    assert [c.disturbed for c in store.candidates()][-2:] == [(), (1.5,)]

@@ -123,7 +123,13 @@ class Build:
 
 @dataclass(frozen=True)
 class Run:
-    """Outcome of a run: every repeat in seconds, and whether the output was compared."""
+    """Outcome of a run: repeats in seconds, and whether the output was compared.
+
+    Parameters
+    ----------
+    disturbed
+        Repeats that do not count: the core was slower at their beginning or end.
+    """
 
     status: Status
     latencies: tuple[float, ...] = ()
@@ -131,6 +137,7 @@ class Run:
     cause: str = ""
     error: str = ""
     seconds: float = 0.0
+    disturbed: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

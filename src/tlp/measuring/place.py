@@ -64,6 +64,10 @@ class Place(Protocol):
         """Whether candidates run on another machine."""
 
     @property
+    def one_core(self) -> bool:
+        """Whether programs run on one core of this machine, alone on it."""
+
+    @property
     def breaks(self) -> bool:
         """Whether a process whose program failed there can run nothing more."""
 
@@ -99,6 +103,11 @@ class LocalPlace:
     device: str = "cpu"
     lanes: int = 1
     remote: bool = False
+
+    @property
+    def one_core(self) -> bool:
+        """So it is for a CPU platform of one core."""
+        return self.device == "cpu" and len(self.plan.run) == 1
 
     @property
     def breaks(self) -> bool:
@@ -159,5 +168,7 @@ class _LocalProgram:
         return time.perf_counter() - begin
 
     def time(self, buffers: Sequence[Any], number: int, repeats: int) -> tuple[float, ...]:
+        if number == repeats == 1:  # the evaluator would run it once more before
+            return (self._seconds(buffers),)
         evaluator = self.library.time_evaluator(ENTRY, self.device, number=number, repeat=repeats)
         return tuple(float(value) for value in evaluator(*buffers).results)

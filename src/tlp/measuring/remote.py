@@ -78,6 +78,7 @@ class RemotePlace:
     threads: int
     remote: bool = True
     breaks: bool = False
+    one_core: bool = False
 
     def here(self, target: Any) -> Any:
         """The CPU of this machine: outputs and layouts do not depend on where they are made."""

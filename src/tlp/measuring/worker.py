@@ -10,7 +10,7 @@ import time
 import traceback
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from tlp.measuring.messages import (
     RunRequest,
     Unreached,
 )
+from tlp.measuring.pace import Pace, Repeats, repeat_at_full_pace
 from tlp.measuring.place import ExpiredError, Loaded, LocalPlace, Place, Say, UnreachedError
 from tlp.metaschedule.arguments import Argument, Array, random_array, random_inputs
 from tlp.metaschedule.build import (
@@ -77,15 +78,23 @@ class TimingRules:
     Parameters
     ----------
     repeats
-        Number of latencies kept.
+        Number of latencies.
     min_repeat_s
         Each repeat runs the program often enough to last this long.
+    short_repeat_s
+        The same where the core's pace is watched: as much time in more and shorter repeats, since
+        a disturbance may come at any moment.
+    patience_s
+        How long a candidate waits for a core at full pace, at least; a slow one waits for four
+        times what its repeats take.
     cut_factor
         A candidate whose first two calls are slower than this times the best is cut.
     """
 
     repeats: int = 5
     min_repeat_s: float = 0.01
+    short_repeat_s: float = 0.002
+    patience_s: float = 1.0
     cut_factor: float = 3.0
 
 
@@ -97,6 +106,7 @@ class _State:
     rules: TimingRules
     limits: Limits
     say: Say
+    pace: Pace | None
     schedules: dict[Program, Any] = field(default_factory=dict)
     built: dict[Program, tuple[Any, Built, Any]] = field(default_factory=dict)
 
@@ -123,7 +133,8 @@ def work(
     def say(waiting: str, seconds: float) -> None:
         connection.send(Note(waiting, seconds))
 
-    state = _State(subjects, place, references, rules, limits, say)
+    pace = Pace() if place.one_core else None
+    state = _State(subjects, place, references, rules, limits, say, pace)
     handlers: dict[type, Any] = {
         ReplayRequest: _replay,
         BuildRequest: _build,
@@ -243,27 +254,44 @@ def _measure(
     first = there.first(buffers, limit)
     if first > limit:
         return Run(Status.SLOW, (first,), seconds=time.perf_counter() - start)
-    latencies = _time(state.rules, there, buffers, first)
+    repeats = _time(state.rules, state.pace, there, buffers, first)
     verified, error = False, ""
-    if float(np.median(latencies)) < request.best:
+    if float(np.median(repeats.counted)) < request.best:
         error = _compare(state, request.program, mod, there)
         verified = not error
-    seconds = time.perf_counter() - start
-    if error:
-        return Run(Status.WRONG_OUTPUT, latencies, False, "wrong output", error, seconds)
-    return Run(Status.OK, latencies, verified, seconds=seconds)
+    run = Run(
+        Status.WRONG_OUTPUT if error else Status.OK,
+        repeats.counted,
+        verified,
+        "wrong output" if error else "",
+        error,
+        disturbed=repeats.disturbed,
+    )
+    return replace(run, seconds=time.perf_counter() - start)
 
 
-def _time(rules: TimingRules, there: Loaded, buffers: list[Any], first: float) -> tuple[float, ...]:
-    number = max(1, math.ceil(rules.min_repeat_s / max(first, 1e-7)))
-    if number > 1:
+def _time(
+    rules: TimingRules, pace: Pace | None, there: Loaded, buffers: list[Any], first: float
+) -> Repeats:
+    shortest = rules.min_repeat_s if pace is None else rules.short_repeat_s
+    number, once = 1, first
+    if first < shortest:
         # The first call was cold; one repeat tells how often the program fits.
-        (once,) = there.time(buffers, number, 1)
-        number = max(1, math.ceil(rules.min_repeat_s / max(once, 1e-9)))
-    latencies = there.time(buffers, number, rules.repeats)
-    if not all(math.isfinite(value) and value > 0 for value in latencies):
-        raise ValueError(f"the timer returned {latencies}")
-    return latencies
+        (once,) = there.time(buffers, math.ceil(shortest / max(first, 1e-7)), 1)
+        number = max(1, math.ceil(shortest / max(once, 1e-9)))
+    if pace is None:
+        repeats = Repeats(there.time(buffers, number, rules.repeats))
+    else:
+        wanted = max(rules.repeats, round(rules.repeats * rules.min_repeat_s / (number * once)))
+        repeats = repeat_at_full_pace(
+            lambda: there.time(buffers, number, 1)[0],
+            pace,
+            wanted,
+            max(rules.patience_s, 4 * wanted * number * once),
+        )
+    if not all(math.isfinite(value) and value > 0 for value in repeats.counted):
+        raise ValueError(f"the timer returned {repeats.counted}")
+    return repeats
 
 
 def reference_path(folder: Path, task: str) -> Path:

@@ -24,7 +24,7 @@ from tlp.errors import DiskFullError, WorkDirError
 from tlp.records.status import Status
 from tlp.tuning.decisions import Decisions
 
-VERSION = 2
+VERSION = 3
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -43,7 +43,7 @@ CREATE TABLE candidates (
     decisions TEXT NOT NULL,     -- JSON, as read back after replay
     program TEXT NOT NULL,       -- structural hash after postprocessing, empty if refused
     status TEXT NOT NULL,
-    latencies TEXT NOT NULL,     -- JSON list of seconds, every repeat
+    latencies TEXT NOT NULL,     -- JSON list of seconds
     verified INTEGER NOT NULL,   -- output compared with the unscheduled workload's
     error TEXT NOT NULL,
     cause TEXT NOT NULL,         -- postprocessor or class of error
@@ -56,7 +56,8 @@ CREATE TABLE candidates (
     elapsed_s REAL NOT NULL,     -- tuning time of the whole folder when the row was known
     measured_at REAL NOT NULL,   -- wall clock, for people
     host TEXT NOT NULL,
-    origin TEXT NOT NULL DEFAULT ''  -- folder that the row was reused from, empty if measured here
+    origin TEXT NOT NULL DEFAULT '', -- folder that the row was reused from, empty if measured here
+    disturbed TEXT NOT NULL DEFAULT '[]' -- repeats during which the core was slowed, JSON
 );
 CREATE INDEX candidates_of_task ON candidates(task);
 CREATE TABLE aliases (
@@ -75,15 +76,19 @@ CREATE TABLE phases (
 );
 """
 # What brings a file of an earlier format to the next one.
-_UPGRADES = {1: "ALTER TABLE candidates ADD COLUMN origin TEXT NOT NULL DEFAULT '';"}
+_UPGRADES = {
+    1: "ALTER TABLE candidates ADD COLUMN origin TEXT NOT NULL DEFAULT '';",
+    2: "ALTER TABLE candidates ADD COLUMN disturbed TEXT NOT NULL DEFAULT '[]';",
+}
 
 
 @dataclass(frozen=True)
 class Candidate:
     """One row of the store.
 
-    ``latencies`` are seconds, all repeats; empty unless the program was timed. ``origin`` names
-    the folder that the row was reused from; it is empty for a trial of this folder.
+    ``latencies`` are seconds, one a repeat; empty unless the program was timed. ``disturbed`` are
+    the repeats that do not count, since the core was slowed meanwhile. ``origin`` names the folder
+    that the row was reused from; it is empty for a trial of this folder.
     """
 
     task: str
@@ -104,6 +109,7 @@ class Candidate:
     elapsed_s: float = 0.0
     host: str = ""
     origin: str = ""
+    disturbed: tuple[float, ...] = ()
     measured_at: float = field(default_factory=time.time)
     id: int | None = None
 
@@ -193,6 +199,7 @@ def candidate_of(row: Sequence[Any]) -> Candidate:
         measured_at=row[17],
         host=row[18],
         origin=row[19] if len(row) > 19 else "",
+        disturbed=tuple(float(value) for value in json.loads(row[20])) if len(row) > 20 else (),
     )
 
 
@@ -357,7 +364,7 @@ class Store:
         """Commit one candidate."""
         c = candidate
         self._write(
-            "INSERT INTO candidates VALUES (NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            "INSERT INTO candidates VALUES (NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             (
                 c.task,
                 c.sketch,
@@ -378,6 +385,7 @@ class Store:
                 c.measured_at,
                 c.host,
                 c.origin,
+                _dump(c.disturbed),
             ),
         )
 

@@ -322,6 +322,7 @@ class Loop:
             program=replay.program,
             status=outcome.status,
             latencies=run.latencies if run else (),
+            disturbed=run.disturbed if run else (),
             verified=run.verified if run else False,
             error=outcome.error,
             cause=outcome.cause,
